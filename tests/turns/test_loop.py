@@ -312,8 +312,10 @@ async def test_a_step_costs_no_more_on_a_busy_machine() -> None:
     here = Loop()
 
     async def wait_for_the_processor() -> None:
-        here.now += 10.0
-        here.paid += 9.999
+        for _ in range(3):  # only the first step is measured
+            here.now += 10.0
+            here.paid += 9.999
+            await asyncio.sleep(0)
 
     async def run() -> None:
         owner_of_task.set(A)
@@ -321,7 +323,7 @@ async def test_a_step_costs_no_more_on_a_busy_machine() -> None:
 
     await asyncio.create_task(run(), context=Context())
 
-    assert here.turns._credits[A.name].seconds == pytest.approx(BURST_SECONDS - 0.001)
+    assert here.turns._credits[A.name].seconds == pytest.approx(BURST_SECONDS - 0.003)
     assert here.turns.longest_step == 10.0
 
 

@@ -22,8 +22,10 @@ MOST_SHARE = 0.25
 # How long owners without credit may hold the loop in one pass; a step that takes longer is the last of its pass.
 PASS_SECONDS = 0.005
 MOST_STEPS = 32
-# After so much time in steps, the part of it that was processor time is measured again: to ask for that takes a system call.
-MEASURED_SECONDS = 0.005
+# The processor time of one step in so many is measured, for which one asks the system; the others count as they do on average,
+# of which each measurement is a part.
+MEASURED_STEPS = 8
+NEWEST_PART = 0.1
 # A step that takes longer is reported.
 LONG_STEP_SECONDS = 0.1
 # How many owners are remembered. A forgotten one starts with its burst.
@@ -73,10 +75,9 @@ class LoopTurns:
         self._clock = clock
         self._processor_clock = processor_clock
         self._active = ActiveTenants()
-        # the part of the time of steps that is processor time; and both since it was measured
-        self._processor_part = 1.0
-        self._stepped = 0.0
-        self._measured_at = processor_clock()
+        # of steps that were measured: their time and their processor time, on average
+        self._seconds = self._processor_seconds = 0.0
+        self._steps = 0
         self._credits: OrderedDict[str, _Credit] = OrderedDict()
         self._waiting: dict[str, _Queue] = {}
         # of the present pass of the loop: the time that owners without credit have held it
@@ -111,7 +112,10 @@ class LoopTurns:
                     yield from self._wait(owner)
                 except BaseException as error:  # noqa: BLE001 - the work hears of it
                     thrown = error
-            begun = clock()
+            begun, paid = clock(), None
+            if self._steps % MEASURED_STEPS == 0:
+                paid = self._processor_clock()
+            self._steps += 1
             try:
                 awaited = steps.send(value) if thrown is None else steps.throw(thrown)
             except StopIteration as end:
@@ -124,7 +128,7 @@ class LoopTurns:
                 if owner is not None:
                     if not has_credit:
                         self._held += seconds
-                    self._charge(owner, self._pay(seconds), now, has_credit=has_credit)
+                    self._charge(owner, self._find_cost(seconds, paid), now, has_credit=has_credit)
                 self.longest_step = max(self.longest_step, seconds)
                 if seconds > LONG_STEP_SECONDS and report_long_step is not None:
                     report_long_step(seconds)
@@ -156,14 +160,14 @@ class LoopTurns:
             asyncio.get_running_loop().call_soon(self._begin_pass)
         return bool(self._waiting) or self._held >= PASS_SECONDS
 
-    def _pay(self, seconds: float) -> float:
-        """The processor time of a step: about the part of its time that steps had the processor for lately."""
-        self._stepped += seconds
-        if self._stepped >= MEASURED_SECONDS:
-            now = self._processor_clock()
-            self._processor_part = max(0.0, min(1.0, (now - self._measured_at) / self._stepped))
-            self._measured_at, self._stepped = now, 0.0
-        return seconds * self._processor_part
+    def _find_cost(self, seconds: float, paid: float | None) -> float:
+        """The processor time of a step; `paid` is that of the thread before the step, if it is measured."""
+        if paid is not None:
+            cost = self._processor_clock() - paid
+            self._seconds += (seconds - self._seconds) * NEWEST_PART
+            self._processor_seconds += (cost - self._processor_seconds) * NEWEST_PART
+            return cost
+        return seconds * self._processor_seconds / self._seconds if self._seconds else seconds
 
     def _charge(self, owner: Owner, seconds: float, now: float, *, has_credit: bool) -> None:
         """Charge a step to its owner."""
