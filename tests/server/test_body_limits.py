@@ -88,6 +88,37 @@ async def test_a_body_that_stalls_leaves_its_memory_to_others_that_wait(
     release.set()
 
 
+async def test_a_body_that_is_being_refused_is_not_refused_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a busy loop the next look comes before its request hears of the first: an error would end all later looks."""
+    turns, release, looked = turns_of(world), asyncio.Event(), list[BaseException | None]()
+    monkeypatch.setattr(turns.raw, "_capacity", STEP_BYTES)
+    monkeypatch.setattr(body_limits, "LOOK_SECONDS", 3600)
+    monkeypatch.setattr(body_limits, "PAUSE_SECONDS", 3600)
+    held = asyncio.create_task(send(world, slowly(BODY, release)))
+    await eventually(lambda: turns.raw._taken or None, "the body to have its turn")
+    other = asyncio.create_task(send(world, BODY, tenant=OTHER))
+    await eventually(lambda: turns.raw.waiting or None, "another to wait for it")
+
+    def look_again() -> None:
+        try:
+            turns._look()
+        except RuntimeError as error:
+            looked.append(error)
+        else:
+            looked.append(None)
+
+    monkeypatch.setattr(body_limits, "PAUSE_SECONDS", -3600)
+    turns._look()
+    asyncio.get_running_loop().call_soon(look_again)
+
+    assert (await held).status_code == 408
+    assert (await other).status_code == 201
+    assert looked == [None]
+    release.set()
+
+
 async def test_a_body_that_waits_for_another_turn_leaves_its_memory_to_others_that_wait(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

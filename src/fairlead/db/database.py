@@ -437,7 +437,7 @@ class Database:
             raise
         if self._spare is None and self.settings.pool_size > 1 and not self._pool.waiting:
             self._spare = connection
-        else:  # somebody waits: whoever comes next must not get it first
+        else:  # a waiting task gets it before the next caller
             await self._pool.putconn(connection)
         self.notifier.tell(tx.unsent)
         return answer

@@ -26,7 +26,7 @@ STEP_BYTES = 262_144
 PUBLIC_BYTES = 16_777_216
 # How many of the largest bodies a process holds at once.
 LARGEST_BODIES = 4
-# While others wait for its memory, a body must arrive in so many seconds, evenly, and may be `PAUSE_SECONDS` late.
+# While other requests wait for its memory, a body must arrive evenly within this time, and may be `PAUSE_SECONDS` late.
 ARRIVAL_SECONDS = 5.0
 PAUSE_SECONDS = 0.5
 # How often the bodies that are read are looked at while others wait.
@@ -61,7 +61,7 @@ class BodyTurns:
         await turns.take(owner, amount)
 
     def _look(self) -> None:
-        """While somebody waits for memory, refuse slow bodies that hold it."""
+        """While requests wait for memory, refuse slow bodies that hold it."""
         self._looks = bool(self.raw.waiting or self.public.waiting)
         if self._looks:
             asyncio.get_running_loop().call_later(LOOK_SECONDS, self._look)

@@ -220,7 +220,7 @@ from (
     order by tenant_id, name) n;
 
 -- name: awaited_names
--- Those of these names for which a function waits. Most events have nobody who waits for them.
+-- The names that functions wait for. No function waits for most events.
 select n.tenant_id, n.name from unnest(%(tenants)s::uuid[], %(names)s::text[]) as n(tenant_id, name)
 cross join lateral (
     select from fairlead.job_steps s

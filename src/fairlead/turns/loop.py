@@ -22,8 +22,8 @@ MOST_SHARE = 0.25
 # How long owners without credit may hold the loop in one pass; a step that takes longer is the last of its pass.
 PASS_SECONDS = 0.005
 MOST_STEPS = 32
-# The processor time of one step in so many is measured, for which one asks the system; the others count as they do on average,
-# of which each measurement is a part.
+# The processor time of every eighth step is measured, since that takes a system call. The other steps count by the average
+# of the measured ones, to which each new measurement adds this part.
 MEASURED_STEPS = 8
 NEWEST_PART = 0.1
 # A step that takes longer is reported.
