@@ -1,11 +1,11 @@
 """The worker's clock for leases."""
 
 import time
+from collections.abc import Callable
+from functools import partial
 
-# Looked for once: the clock is asked several times for each job.
-_CLOCK = time.CLOCK_BOOTTIME if hasattr(time, "CLOCK_BOOTTIME") else None
-
-
-def lease_clock() -> float:
-    """Monotonic seconds that also count while the machine is suspended: a resumed worker sees its leases as expired."""
-    return time.monotonic() if _CLOCK is None else time.clock_gettime(_CLOCK)
+# Monotonic seconds that also count while the machine is suspended, where it can: a resumed worker sees its leases as expired.
+# Not a function of our own: it is asked several times for each job.
+lease_clock: Callable[[], float] = (
+    partial(time.clock_gettime, time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic
+)

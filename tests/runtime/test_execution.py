@@ -56,7 +56,7 @@ async def test_a_job_that_lost_its_lease_while_it_waited_for_its_batch_does_not_
 
     async def enqueue(_: object) -> None: ...
 
-    def fence(_: float) -> None:
+    def fence() -> None:
         early.lost = len(started) == 1
 
     registry = Registry()

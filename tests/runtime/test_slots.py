@@ -7,6 +7,7 @@ from uuid import UUID
 from fairlead.model.job import JobStatus, Lease
 from fairlead.model.outcome import SUCCEEDED, Change
 from fairlead.runtime.job_source import HeldJob
+from fairlead.runtime.pace import CLAIM_BATCH
 from fairlead.runtime.shared_capacity import SharedCapacity
 from fairlead.runtime.slot_reserve import RESERVE_SECONDS, SlotReserve
 from fairlead.runtime.worker import Worker
@@ -173,3 +174,37 @@ async def test_room_that_was_made_while_a_claim_looked_for_it_is_not_missed() ->
         stop.set()
         await claiming
         finishing.cancel()
+
+
+class FullSource(EmptySource):
+    """Always has as many jobs as are wanted, and notes how many run at each claim."""
+
+    def __init__(self) -> None:
+        self.running: list[WorkerAttempt] = []
+        self.running_at_claims: list[int] = []
+
+    async def claim(self, wanted: int) -> list[HeldJob]:
+        self.running_at_claims.append(len(self.running))
+        return [held_job() for _ in range(wanted)]
+
+
+async def test_the_next_claim_is_sent_when_the_last_one_is_answered_and_not_when_its_jobs_have_started() -> (
+    None
+):
+    source, stop = FullSource(), asyncio.Event()
+    slots = 3 * CLAIM_BATCH
+    worker = Worker(source, source.running.append, concurrency=slots, lease_seconds=30, poll_seconds=3600)
+    finishing = asyncio.create_task(worker.finisher.run())
+    claiming = asyncio.create_task(worker.claim_until(stop))
+    async with asyncio.timeout(SECONDS):
+        while len(source.running) < slots:
+            await asyncio.sleep(0)
+    stop.set()
+    for attempt in source.running:
+        attempt.handle_end(SUCCEEDED)
+    await claiming
+    finishing.cancel()
+
+    first, second, third = source.running_at_claims
+    assert first == 0
+    assert second < third < 2 * CLAIM_BATCH

@@ -5,16 +5,16 @@ import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
 import psycopg
 import pytest
 
-from fairlead import Context, Fairlead, KeyLimit, Rate, Settings, lease_clock
+from fairlead import Context, Fairlead, KeyLimit, Rate, Settings
 from fairlead.db.tx import Tx
 from fairlead.handlers.threads import Threads
+from fairlead.lease_clock import lease_clock
 from fairlead.model.job import JobStatus
 from fairlead.model.outcome import Canceled, Failed, Outcome, Succeeded
 from fairlead.runtime import worker
@@ -343,8 +343,7 @@ async def test_a_job_claimed_ahead_does_not_start_after_its_lease(
         at_work = stage.process.worker
         assert at_work is not None
         ahead = list(at_work._waiting)
-        monkeypatch.setattr(lease_clock, "_CLOCK", None)
-        monkeypatch.setattr(lease_clock, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + 1e6))
+        monkeypatch.setattr(at_work.heart, "_clock", lambda: lease_clock() + 1e6)
         body.gate.set()
 
         async def dropped() -> bool:

@@ -60,7 +60,8 @@ class Heartbeat:
         self._lost = lost
         self._clock = clock
         self._expires_at: dict[Lease, float] = {}
-        self._fenced_at = clock()
+        # when the fence is late, unless it runs again
+        self._late_at = clock() + lease_seconds * MARGIN
         self._canceled_leases: set[Lease] = set()
         self._lock = threading.Lock()
 
@@ -119,23 +120,22 @@ class Heartbeat:
             await asyncio.sleep(self._lease_seconds * MARGIN / 3)
             self._drop_expiring()
 
-    def fence_if_late(self, now: float) -> bool:
+    def fence_if_late(self) -> bool:
         """Give up leases if the fence is late, since the process was stopped. Whether it was: then leases may have expired."""
-        if now < self._fenced_at + self._lease_seconds * MARGIN:
+        if self._clock() < self._late_at:
             return False
         self._drop_expiring()
         return True
 
     def _drop_expiring(self) -> None:
         """Give up the leases that may soon expire, before another worker runs their jobs."""
-        now = self._clock()
-        deadline = now + self._lease_seconds * MARGIN
+        deadline = self._clock() + self._lease_seconds * MARGIN
         with self._lock:
             over = [lease for lease, until in self._expires_at.items() if until < deadline]
         for lease in over:
             self._lose(lease)
         # not before: another thread asks it whether leases may be lost
-        self._fenced_at = now
+        self._late_at = deadline
 
     def _lose(self, lease: Lease) -> None:
         with self._lock:

@@ -374,7 +374,7 @@ class Worker:
             # the next claim runs while these jobs start
             more = asyncio.create_task(self._claim(self._batch))
             await asyncio.sleep(0)
-            await self._start_all()
+            await self._start_all(more)
             taken = await more
         await self._start_all()
         return taken.slots > 0
@@ -417,10 +417,9 @@ class Worker:
         leases = [one.lease for one in held]
         self.heart.hold(leases, asked_at)
         self._unstarted.add(held)
+        then, fence = self._record_outcome, self.heart.fence_if_late
         for one in held:
-            attempt = WorkerAttempt(
-                one, self._record_outcome, self._worker_id, self._unstarted, self.heart.fence_if_late
-            )
+            attempt = WorkerAttempt(one, then, self._worker_id, self._unstarted, fence)
             self._attempts[one.lease] = attempt
             if one.job.terms.slots > 1:
                 # its definition may have changed since: a job that needs more slots than there are runs alone
@@ -428,10 +427,12 @@ class Worker:
                 self._extra_waiting += attempt.slots - 1
             self._waiting.append(attempt)
 
-    async def _start_all(self) -> None:
-        """Start the jobs that wait, as far as there are slots."""
-        while self._start_waiting():  # noqa: ASYNC110 - other tasks run between two batches of starts
+    async def _start_all(self, claiming: "asyncio.Task[ClaimResult] | None" = None) -> None:
+        """Start the jobs that wait, as far as there are slots, or until this claim is answered: then the next one is due."""
+        while self._start_waiting():
             await asyncio.sleep(0)
+            if claiming is not None and claiming.done():
+                return
         if self._waiting:
             self._loop.call_later(GIVE_BACK_SECONDS, self._give_back_old, self._waiting[-1])
 

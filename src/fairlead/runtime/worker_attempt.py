@@ -6,7 +6,6 @@ from typing import Protocol
 import msgspec
 
 from fairlead.handlers.context import ProcessResult
-from fairlead.lease_clock import lease_clock
 from fairlead.model.outcome import Change, Outcome, decide
 from fairlead.runtime.job_source import HeldJob
 from fairlead.runtime.unstarted import UnstartedJobs
@@ -65,9 +64,9 @@ class WorkerAttempt:
         then: Callable[["WorkerAttempt", Outcome], None],
         worker_id: str | None = None,
         unstarted: UnstartedJobs | None = None,
-        fence: Callable[[float], object] | None = None,
+        fence: Callable[[], object] | None = None,
     ) -> None:
-        """`fence` is given the time, and calls `lose` if leases may have ended."""
+        """`fence` calls `lose` if leases may have ended."""
         self.held = held
         self._fence = fence
         self._unstarted = unstarted
@@ -100,7 +99,7 @@ class WorkerAttempt:
     def keeps_lease(self) -> bool:
         """Whether its lease has not ended, even if the process was stopped until now."""
         if self._fence is not None:
-            self._fence(lease_clock())
+            self._fence()
         return not self.lost
 
     def handle_end(self, outcome: Outcome) -> None:

@@ -31,7 +31,7 @@ MUTANTS = (
         breaks=("I3",),
         wrong="A worker that was stopped for longer than a lease starts what it had claimed before.",
         file="runtime/worker_attempt.py",
-        old="            self._fence(lease_clock())\n",
+        old="            self._fence()\n",
         new="            pass\n",
         catchers=(Suite(("tests/runtime/test_worker.py",)),),
     ),
@@ -50,8 +50,8 @@ MUTANTS = (
         wrong="While the heartbeat's thread gives leases up, the event loop takes them for valid.",
         file="runtime/heartbeat.py",
         old="        for lease in over:\n            self._lose(lease)\n        # not before: another thread asks it whether leases may be lost\n"
-        "        self._fenced_at = now\n",
-        new="        self._fenced_at = now\n        for lease in over:\n            self._lose(lease)\n",
+        "        self._late_at = deadline\n",
+        new="        self._late_at = deadline\n        for lease in over:\n            self._lose(lease)\n",
         catchers=(Suite(("tests/runtime/test_heartbeat.py",)),),
     ),
     Mutant(
