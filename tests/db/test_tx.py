@@ -7,14 +7,19 @@ import psycopg
 import pytest
 
 from fairlead import Fairlead, Settings
+from fairlead.db.answer_reader import Answers
 from fairlead.db.database import Database
 from fairlead.db.sql import in_schema, queries_beside
-from fairlead.db.tx import Tx
+from fairlead.db.tx import TransactionIdentity, Tx
 from fairlead.errors import DatabaseBusy, DatabaseUnreachable
 from fairlead.model.job import JobStatus
 from tests import given
 from tests.acceptance.proxy import Proxy
 from tests.given import TENANT
+from tests.waiting import until
+
+SOMEBODY = UUID("6f46a1d8-6e2b-4ecf-8b46-9ec2e6a37f09")
+WAITING = "select from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()"
 
 
 @dataclass(frozen=True)
@@ -57,6 +62,66 @@ async def test_a_transaction_commits_at_its_end_and_rolls_back_on_an_exception(d
         await given.queued_job(tx)
     async with db.transaction() as tx:
         assert await given.count(tx, "jobs") == 1
+
+
+@pytest.mark.postgres_only("a transaction of a distributed schema first holds the schema")
+async def test_a_transaction_begins_with_its_identity_in_one_round_trip(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = list[str]()
+    read = Answers.read
+
+    async def count(answers: Answers, steps: Any) -> Any:
+        asked.append(steps.__qualname__)
+        return await read(answers, steps)
+
+    who = TransactionIdentity(SOMEBODY, "192.0.2.1")
+    async with db.transaction(who):
+        pass  # its statement is prepared
+    monkeypatch.setattr(Answers, "read", count)
+    async with db.transaction(who, snapshot=True) as tx:
+        [(ip, tenant, isolation)] = await tx.values(
+            "select current_setting('fairlead.ip'), current_setting('fairlead.tenant_id'), "
+            "current_setting('transaction_isolation')"
+        )
+    assert (ip, tenant, isolation) == ("192.0.2.1", str(SOMEBODY), "repeatable read")
+    assert [name for name in asked if "commit" not in name.lower() and "exit" not in name] == [
+        "_TransactionBegun._enter_gen",
+        "BaseCursor._execute_gen",
+    ]
+
+
+@pytest.mark.postgres_only("statements wait for locks of shards, not of the table")
+@pytest.mark.parametrize("how", ["cancel", "timeout"])
+async def test_a_transaction_that_does_not_begin_leaves_its_connection_in_order(
+    settings: Settings, how: str
+) -> None:
+    """Its identity waits for a lock."""
+    short = replace(settings, pool_size=1, statement_timeout_seconds=0.2 if how == "timeout" else 60)
+    who = TransactionIdentity(SOMEBODY)
+    async with (
+        Database(str(settings.database_url), settings) as other,
+        Database(str(settings.database_url), short) as db,
+    ):
+        async with other.transaction() as tx:
+            await tx.run("lock table fairlead.tenants in access exclusive mode")
+            beginning = asyncio.create_task(_begin(db, who))
+
+            async def waits() -> bool:
+                return bool(await tx.values(WAITING))
+
+            await until(waits, "the identity to wait for the lock")
+            if how == "cancel":
+                beginning.cancel()
+            with pytest.raises(asyncio.CancelledError if how == "cancel" else psycopg.errors.QueryCanceled):
+                await beginning
+        async with db.transaction(who) as tx:
+            assert await tx.values("select 1") == [(1,)]
+
+
+async def _begin(db: Database, who: TransactionIdentity) -> None:
+    async with db.transaction(who):
+        pytest.fail("it began")
 
 
 async def test_a_serialization_failure_is_repeated_from_the_start(db: Database) -> None:

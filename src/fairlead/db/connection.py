@@ -2,17 +2,18 @@
 
 import asyncio
 import re
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from functools import cache, cached_property, partial
 from itertools import count
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import structlog
-from psycopg import AsyncConnection, abc
+from psycopg import AsyncConnection, AsyncTransaction, abc
 from psycopg import errors as pg
 from psycopg.adapt import PyFormat, Transformer
 from psycopg.generators import execute, fetch_many, send
-from psycopg.pq import ConnStatus, ExecStatus, TransactionStatus
+from psycopg.pq import ConnStatus, ExecStatus, PipelineStatus, TransactionStatus
 from psycopg.pq.abc import PGconn, PGresult
 from psycopg.rows import TupleRow
 
@@ -22,10 +23,12 @@ log = structlog.get_logger(__name__)
 
 Params = Mapping[str, Any] | tuple[Any, ...] | list[Any]
 Command = Callable[[], None]
+Statement = tuple[str, Params]
 T = TypeVar("T")
 
 # No more statements are prepared, which bounds the plans that a server process keeps.
 MOST_PREPARED = 100
+BEGIN_SNAPSHOT = b"begin isolation level repeatable read"
 NOTIFY = b"select pg_notify($1, $2)"
 FAILED = ExecStatus.FATAL_ERROR
 _AUTO = [PyFormat.AUTO]
@@ -57,30 +60,33 @@ class Connection(AsyncConnection[TupleRow]):
         The notifications follow the statement in the pipeline, each in its own transaction: listeners get them before the
         client has read the answer. They are sent also if the statement fails.
         """
-        text, names = number_placeholders(query)
-        values = params if isinstance(params, tuple | list) else [params[name] for name in names]
         await self.lock.acquire()  # `async with` would take twice as long
         try:
-            dumped = self._transformer.dump_sequence(values, _AUTO * len(values))
-            types, formats = self._transformer.types or (), self._transformer.formats
-            name = self._names.get((text, types)) or await self._prepare(text, types)
-            command = (
-                partial(self.pgconn.send_query_prepared, name, dumped, formats)
-                if name
-                else partial(self.pgconn.send_query_params, text.encode(), dumped, types, formats)
-            )
+            command = await self._build_command(query, params)
             if words or first is not None:
-                commands = [] if first is None else [await self._build_first(first)]
+                commands = [] if first is None else [await self._build_command(first)]
                 notifications = [self._build_notification(channel, word) for word in words]
                 result = await self._run_and_notify([*commands, command], notifications)
             else:
                 command()
                 [result, *_] = await self.wait(execute(self.pgconn))
-            self._check(result)
-            self._transformer.set_pgresult(result)
-            return self._transformer.load_rows(0, result.ntuples, tuple)
+            return self._load_rows(result)
         finally:
             self.lock.release()
+
+    @asynccontextmanager
+    async def begin(self, *statements: Statement, snapshot: bool = False) -> AsyncIterator[list[TupleRow]]:
+        """A transaction that begins with these statements, in the same round trip. The rows of the last one.
+
+        With `snapshot` all its statements see the same state of the database.
+        """
+        begin_text = BEGIN_SNAPSHOT if snapshot else self._get_tx_start_command()
+        begin = partial(self.pgconn.send_query_params, begin_text, None)
+        async with self.lock:
+            commands = [await self._build_command(*statement) for statement in statements]
+        transaction = _TransactionBegun(self, [begin, *commands])
+        async with transaction:
+            yield self._load_rows(_find_failed_or_last(transaction.results))
 
     async def wait(
         self,
@@ -170,14 +176,23 @@ class Connection(AsyncConnection[TupleRow]):
         if result.status == FAILED:
             raise pg.error_from_result(result, encoding=self.info.encoding)
 
+    def _load_rows(self, result: PGresult) -> list[TupleRow]:
+        self._check(result)
+        self._transformer.set_pgresult(result)
+        return self._transformer.load_rows(0, result.ntuples, tuple)
+
+    async def _build_command(self, query: str, params: Params = ()) -> Command:
+        text, names = number_placeholders(query)
+        values = params if isinstance(params, tuple | list) else [params[name] for name in names]
+        dumped = self._transformer.dump_sequence(values, _AUTO * len(values))
+        types, formats = self._transformer.types or (), self._transformer.formats
+        name = self._names.get((text, types)) or await self._prepare(text, types)
+        if name:
+            return partial(self.pgconn.send_query_prepared, name, dumped, formats)
+        return partial(self.pgconn.send_query_params, text.encode(), dumped, types, formats)
+
     def _build_notification(self, channel: str, word: str) -> Command:
         return partial(self.pgconn.send_query_params, NOTIFY, [channel.encode(), word.encode()])
-
-    async def _build_first(self, text: str) -> Command:
-        name = self._names.get((text, ())) or await self._prepare(text, ())
-        if name:
-            return partial(self.pgconn.send_query_prepared, name, [])
-        return partial(self.pgconn.send_query_params, text.encode(), [])
 
     async def _run_and_notify(self, commands: list[Command], notifications: list[Command]) -> PGresult:
         try:
@@ -189,12 +204,41 @@ class Connection(AsyncConnection[TupleRow]):
             await self.close()
             raise
         done, sent = results[: len(commands)], results[len(commands) :]
-        # after an error the rest of its transaction is not run
-        result = next((one for one in done if one.status == FAILED), done[-1])
+        result = _find_failed_or_last(done)
         for one in sent:
             if one.status == FAILED:  # each listener also polls
                 log.debug("notification_not_sent", why=one.get_error_message().strip())
         return result
+
+
+class _TransactionBegun(AsyncTransaction):
+    """A transaction whose first statements are sent with its BEGIN."""
+
+    results: Sequence[PGresult] = ()
+
+    def __init__(self, connection: Connection, commands: Sequence[Command]) -> None:
+        super().__init__(connection)
+        self._commands = commands
+
+    def _enter_gen(self) -> Generator[Any, Any, None]:
+        self.status = self.Status.ACTIVE
+        self._push_savepoint()
+        self.results = yield from _run_pipeline(self.pgconn, [self._commands])
+
+    async def __aenter__(self) -> Self:
+        try:
+            await super().__aenter__()
+        except BaseException:
+            if self.pgconn.pipeline_status != PipelineStatus.OFF:
+                # a late answer would be taken for the answer to the next statement
+                await self.connection.close()
+            raise
+        return self
+
+
+def _find_failed_or_last(results: Sequence[PGresult]) -> PGresult:
+    """The result that matters: after an error the rest of a transaction is not run."""
+    return next((result for result in results if result.status == FAILED), results[-1])
 
 
 def _run_pipeline(

@@ -22,7 +22,7 @@ from psycopg.types.uuid import UUIDBinaryDumper
 from fairlead.db.addresses import check_address, describe_address, primary_parameters
 from fairlead.db.arrays import register_arrays
 from fairlead.db.commit_hooks import CommitHooks
-from fairlead.db.connection import Connection
+from fairlead.db.connection import Connection, Statement
 from fairlead.db.database_errors import (
     FAILED,
     IDLE,
@@ -111,9 +111,9 @@ class _Pool(psycopg_pool.AsyncConnectionPool[Connection]):
             self.waiting -= 1
 
 
-def _require_placement(acting: TransactionIdentity, row: TupleRow | None) -> None:
+def _require_placement(acting: TransactionIdentity, row: TupleRow) -> None:
     """Refuse a tenant that does not live in this cell, and writes of one that is leaving it."""
-    if acting.tenant_id is None or row is None or row[0] is None:
+    if acting.tenant_id is None or row[0] is None:
         return
     slug, placement, moved_to = row[0]
     require_readable(slug, placement, moved_to)
@@ -313,21 +313,7 @@ class Database:
         self.check_loop()
         async with self._connection() as connection:
             try:
-                async with connection.transaction():
-                    if snapshot:
-                        await connection.execute("set transaction isolation level repeatable read")
-                    if self._node is not None:
-                        await self._hold(self._node, connection, snapshot=snapshot)
-                    if self.settings.pooled or unhurried:
-                        await connection.execute(
-                            set_config_statement(
-                                timeout_settings(self.settings, unhurried=unhurried) | self._session,
-                                local=True,
-                            )
-                        )
-                    if acting is not None:
-                        cursor = await connection.execute(*self._identity_statement(acting))
-                        _require_placement(acting, await cursor.fetchone())
+                async with self._begin(connection, acting, unhurried=unhurried, snapshot=snapshot):
                     tx = Tx(
                         connection,
                         self.settings,
@@ -345,6 +331,36 @@ class Database:
             self.notifier.tell(tx.words)
 
     @asynccontextmanager
+    async def _begin(
+        self,
+        connection: Connection,
+        acting: TransactionIdentity | None,
+        *,
+        unhurried: bool,
+        snapshot: bool,
+    ) -> AsyncIterator[None]:
+        """Begin a transaction, and set its timeouts and its identity."""
+        statements = list[Statement]()
+        if self.settings.pooled or unhurried:
+            timeouts = timeout_settings(self.settings, unhurried=unhurried) | self._session
+            statements.append((set_config_statement(timeouts, local=True), ()))
+        if acting is not None:
+            statements.append(self._identity_statement(acting))
+        if self._node is None:
+            async with connection.begin(*statements, snapshot=snapshot) as rows:
+                if acting is not None:
+                    _require_placement(acting, rows[0])
+                yield
+            return
+        async with connection.begin(snapshot=snapshot):
+            await self._hold(self._node, connection, snapshot=snapshot)
+            for statement in statements:
+                rows = await connection.run(*statement)
+            if acting is not None:
+                _require_placement(acting, rows[0])
+            yield
+
+    @asynccontextmanager
     async def _connection(self) -> AsyncIterator[Connection]:
         """A connection of the pool, in this owner's turn."""
         owner = await self.connection_turns.enter()
@@ -354,7 +370,7 @@ class Database:
         finally:
             self.connection_turns.leave(owner)
 
-    def _identity_statement(self, acting: TransactionIdentity) -> tuple[Any, list[str]]:
+    def _identity_statement(self, acting: TransactionIdentity) -> Statement:
         """The statement and values that set a transaction's identity, for this transaction only."""
         local = {
             f"{self.schema}.ip": acting.ip or "",
