@@ -9,7 +9,7 @@ import httpx2
 import pytest
 
 from fairlead.server import body_limits
-from fairlead.server.body_limits import SMALL_BYTES, STEP_BYTES, BodyTurns, count_values
+from fairlead.server.body_limits import PIECE_BYTES, SMALL_BYTES, STEP_BYTES, BodyTurns, count_values
 from fairlead.turns.owner import Owner
 from tests import given
 from tests.given import OTHER
@@ -196,6 +196,13 @@ async def test_a_body_of_too_many_values_is_refused_before_it_is_parsed(
 async def test_the_values_of_a_text_are_counted_without_its_strings(value: Any, inside: int) -> None:
     text = json.dumps([value] * 20_000, separators=(",", ":"), ensure_ascii=False).encode()
     assert await count_values(text) == 20_000 * (1 + inside)
+
+
+@each_case("ending", ["\\", '"', '\\"', '",['])
+async def test_an_escape_at_the_end_of_a_piece_is_read_whole(ending: str) -> None:
+    for missing in range(8):
+        value = "x" * (PIECE_BYTES - missing) + ending * 3
+        assert await count_values(json.dumps([value, 1]).encode()) == 2
 
 
 async def test_clients_that_have_not_signed_in_take_nothing_from_tenants(world: World) -> None:

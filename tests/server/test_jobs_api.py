@@ -2,13 +2,16 @@
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
 from uuid import uuid4
 
 import pytest
+from psycopg import AsyncCursor
+from pydantic import TypeAdapter
 
 from fairlead import Fairlead
 from fairlead.actions.catalog import Catalog
@@ -317,42 +320,77 @@ async def test_a_job_that_is_larger_than_a_page_comes_alone(
     assert second["next_cursor"] is None
 
 
-async def test_a_large_bulk_lets_others_have_their_turns(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Without a slice to use up, others have a turn between any two jobs that are parsed, and that are prepared."""
-    monkeypatch.setattr("fairlead.turns.loop_pauses.SLICE_SECONDS", 0)
-    monkeypatch.setattr("fairlead.db.binary_copy._BLOCK", 1)
-    turns, over = 0, asyncio.Event()
+class Turns:
+    """Counts the turns that another task has at the event loop."""
 
-    async def other() -> None:
-        nonlocal turns
-        while not over.is_set():
+    def __init__(self) -> None:
+        self.count = 0
+
+    @asynccontextmanager
+    async def beside(self) -> AsyncIterator[None]:
+        other = asyncio.create_task(self._count())
+        try:
+            yield
+        finally:
+            other.cancel()
+
+    async def _count(self) -> None:
+        while True:
             await asyncio.sleep(0)
-            turns += 1
+            self.count += 1
 
-    def note_turns(notes: list[int], function: Callable[..., Any]) -> Callable[..., Any]:
+    def noted(self, notes: list[int], function: Callable[..., Any]) -> Callable[..., Any]:
+        """The function, which notes how many turns there were at each call."""
+
         def run(*args: Any, **options: Any) -> Any:
-            notes.append(turns)
+            notes.append(self.count)
             return function(*args, **options)
 
         return run
 
+
+@pytest.fixture
+def turns(monkeypatch: pytest.MonkeyPatch) -> Turns:
+    """Without a slice to use up, others have a turn between any two parts of long work."""
+    monkeypatch.setattr("fairlead.turns.loop_pauses.SLICE_SECONDS", 0)
+    return Turns()
+
+
+async def test_a_large_bulk_lets_others_have_their_turns(
+    world: World, turns: Turns, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fairlead.db.binary_copy._BLOCK", 1)
     parsed, prepared = list[int](), list[int]()
-    reader = SimpleNamespace(loads=note_turns(parsed, json.loads))
+    reader = SimpleNamespace(loads=turns.noted(parsed, json.loads))
     monkeypatch.setattr("fairlead.server.large_bodies.json", reader)
-    monkeypatch.setattr(Catalog, "prepare", note_turns(prepared, Catalog.prepare))
+    monkeypatch.setattr(Catalog, "prepare", turns.noted(prepared, Catalog.prepare))
     load = {"jobs": [{"definition_key": "anything", "payload": {"a": [{}] * 6_000}} for _ in range(30)]}
 
-    async with asyncio.TaskGroup() as group:
-        group.create_task(other())
+    async with turns.beside():
         answer = await world.call("POST", "/jobs/bulk", json=load)
-        over.set()
 
     assert answer.status_code == 201, answer.text[:500]
     assert len(answer.json()["items"]) == 30
     for notes in (parsed, prepared):
         assert len(set(notes)) == len(notes) == 30
+
+
+async def test_a_page_lets_others_have_their_turns_between_its_rows(
+    world: World, turns: Turns, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load = {"jobs": [{"definition_key": "anything", "payload": {"n": n}} for n in range(20)]}
+    await world.call("POST", "/jobs/bulk", json=load)
+    read, written = list[int](), list[int]()
+    monkeypatch.setattr(AsyncCursor, "fetchone", turns.noted(read, AsyncCursor.fetchone))
+    monkeypatch.setattr(TypeAdapter, "dump_json", turns.noted(written, TypeAdapter.dump_json))
+
+    async with turns.beside():
+        answer = await world.call("GET", "/jobs?limit=20")
+
+    assert [job["payload"]["n"] for job in answer.json()["items"]] == [*reversed(range(20))]
+    assert answer.json()["next_cursor"] is None
+    assert len(set(read)) == len(read) >= 20
+    assert len(set(written)) == len(written) == 20
 
 
 @pytest.mark.parametrize(

@@ -15,10 +15,12 @@ from psycopg.rows import BaseRowFactory, TupleRow, dict_row
 from fairlead.db.citus import SHOW_SHARDS
 from fairlead.db.connection import Connection, Params
 from fairlead.db.schema_node import SchemaNode
+from fairlead.db.session import set_config_statement
 from fairlead.db.sharded_tables import ShardedTables
 from fairlead.db.sql import in_schema
 from fairlead.keys.keyring import Keyring
 from fairlead.settings import Settings
+from fairlead.turns.loop_pauses import LoopPauses
 
 Row = TypeVar("Row")
 
@@ -142,6 +144,16 @@ class Tx:
             await cursor.execute(self._text(query), params)
             return await cursor.fetchall()
 
+    async def large_dicts(self, query: str, params: Params | None = None) -> list[dict[str, Any]]:
+        """`dicts` for rows with much JSON: each is read by itself, and other tasks run in between."""
+        async with self.connection.cursor(row_factory=dict_row) as cursor:
+            await cursor.execute(self._text(query), params)
+            rows, pauses = list[dict[str, Any]](), LoopPauses()
+            while (row := await cursor.fetchone()) is not None:
+                rows.append(row)
+                await pauses.pause_if_due()
+            return rows
+
     async def run_quick(self, query: str, params: Params) -> list[TupleRow]:
         """`values` without a cursor, for the most frequent statements.
 
@@ -158,10 +170,12 @@ class Tx:
         self._sent = words
         return rows
 
-    async def prefer_indexes(self) -> None:
+    async def prefer_indexes(self, *, plan_each: bool = False) -> None:
         """Make the planner use index scans for the rest of this transaction, however small a table seems.
 
-        For queries whose cost must not grow with a table: the planner's estimates sometimes choose another plan.
+        For queries whose cost must not grow with a table: the planner's estimates sometimes choose another plan. With
+        `plan_each` it also plans each statement for its tenant: a generic plan that suits large tenants would scan all jobs
+        for a small one.
         """
         names = (
             "enable_seqscan",
@@ -171,7 +185,10 @@ class Tx:
             "enable_mergejoin",
             "jit",
         )
-        await self.values("select " + ", ".join(f"set_config('{name}', 'off', true)" for name in names))
+        settings = dict.fromkeys(names, "off")
+        if plan_each:
+            settings["plan_cache_mode"] = "force_custom_plan"
+        await self.values(set_config_statement(settings, local=True))
 
     async def wait_for_standby(self) -> None:
         """Make this transaction's commit wait for a synchronous standby, if there is one, although it changes nothing.
@@ -237,6 +254,10 @@ class HeldTx(Tx):
     async def dicts(self, query: str, params: Params | None = None) -> list[dict[str, Any]]:
         async with self._hold():
             return await super().dicts(query, params)
+
+    async def large_dicts(self, query: str, params: Params | None = None) -> list[dict[str, Any]]:
+        async with self._hold():
+            return await super().large_dicts(query, params)
 
     async def run_quick(self, query: str, params: Params) -> list[TupleRow]:
         if self._is_held:

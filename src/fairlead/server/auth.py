@@ -59,6 +59,7 @@ from fairlead.server.rate_limits import (
     address_failures,
 )
 from fairlead.server.request_turns import own_request
+from fairlead.server.sliced_pages import is_page, respond_in_slices
 from fairlead.server.views import is_record, view_of
 from fairlead.settings import Settings
 
@@ -472,6 +473,8 @@ class GuardedRoute(APIRoute):
         answer = endpoint.__annotations__.get("return") if unset else response_model
         if is_record(answer):
             response_model = view_of(answer)
+            if is_page(response_model):
+                endpoint = respond_in_slices(endpoint, response_model)
         super().__init__(path, endpoint, response_model=response_model, **options)
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:

@@ -122,7 +122,7 @@ class BodyMemory:
     async def take_values(self, text: bytes) -> None:
         """Wait until a JSON text may be parsed; BodyTooLarge if it has more values than any request may."""
         most = PARSED_BYTES // 2
-        values = text.count(b",") + text.count(b"{") + text.count(b"[")
+        values = await _count_separators(text)
         if len(text) + VALUE_BYTES * values > most:  # perhaps in texts only
             values = await count_values(text)
         cost = len(text) + VALUE_BYTES * values
@@ -155,13 +155,26 @@ class BodyMemory:
         self._taken.clear()
 
 
-async def count_values(text: bytes) -> int:
-    """About how many values the lists and objects of a JSON text have. Commas and brackets in its strings do not count."""
-    text = text.replace(b"\\\\", b"").replace(b'\\"', b"")
-    values, is_string, pauses = 0, False, LoopPauses()
+async def _count_separators(text: bytes) -> int:
+    """The commas and opening brackets of a text, also those in its strings."""
+    number, pauses = 0, LoopPauses()
     for at in range(0, len(text), PIECE_BYTES):
         await pauses.pause_if_due()
-        parts = text[at : at + PIECE_BYTES].split(b'"')
+        piece = text[at : at + PIECE_BYTES]
+        number += piece.count(b",") + piece.count(b"{") + piece.count(b"[")
+    return number
+
+
+async def count_values(text: bytes) -> int:
+    """About how many values the lists and objects of a JSON text have. Commas and brackets in its strings do not count."""
+    values, is_string, at, pauses = 0, False, 0, LoopPauses()
+    while at < len(text):
+        await pauses.pause_if_due()
+        piece = text[at : at + PIECE_BYTES]
+        if (len(piece) - len(piece.rstrip(b"\\"))) % 2:  # its last backslash escapes what follows
+            piece = text[at : at + len(piece) + 1]
+        at += len(piece)
+        parts = piece.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')
         between = b" ".join(parts[is_string::2])
         values += between.count(b",") + between.count(b"{") + between.count(b"[")
         if len(parts) % 2 == 0:  # a string begins in this piece and ends in another

@@ -27,11 +27,11 @@ async def fetch_page(
 
     `weighed` names the columns that can be large.
     """
-    found = await tx.dicts(
+    found = await tx.large_dicts(
         _bound_query(query, weighed), {**values, "limit": limit + 1, "page_most": MOST_PAGE_BYTES}
     )
     more = bool(found) and found[0]["page_rows"] > min(len(found), limit)
-    return Page((convert_row(row, one) for one in found[:limit]), more=more)
+    return Page((convert_row(row, values) for values in found[:limit]), more=more)
 
 
 def _bound_query(query: str, weighed: Sequence[str]) -> str:

@@ -111,8 +111,7 @@ async def _search(tx: Tx, filters: Mapping[str, Any], *, limit: int, offset: int
     named = await _name_definition(tx, filters)
     if named is None or (named.get("status") is not None and not await _count(tx, named)):
         return FoundIds([], None, None)
-    await tx.prefer_indexes()
-    await tx.values(sql.plan_each)
+    await tx.prefer_indexes(plan_each=True)
     reads_texts = any(named.get(name) is not None for name in _OF_TEXTS)
     look = (FIRST_LARGE_LOOK if reads_texts else FIRST_LOOK) + offset
     if not (reads_texts or offset):

@@ -1,10 +1,6 @@
 -- A search reads jobs newest first, a piece at a time, through the index that has the fewest of them; the other conditions
 -- filter each piece. So a page costs the same however many jobs do not match, and says how far it came.
 
--- name: plan_each
--- A plan for each tenant: a generic plan that suits large tenants would scan all jobs for a small one.
-select set_config('plan_cache_mode', 'force_custom_plan', true)
-
 -- name: limit_statements
 -- The earlier limit of a statement's time, and the new one.
 select before.value, set_config('statement_timeout', %(limit)s, true)
