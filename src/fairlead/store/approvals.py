@@ -22,7 +22,8 @@ sql = queries_beside(__file__)
 # How many approvals one page compares with its filter.
 LOOK = 1000
 
-_LARGE = ("form", "values", "description", "comment")
+_LARGE_JSON = ("form", "values")
+_LARGE_TEXTS = ("description", "comment")
 _SELECTED = sql.selected.replace("<status>", sql.status)
 
 
@@ -73,7 +74,8 @@ async def get_page(tx: Tx, ids: Sequence[UUID], *, tenant_id: UUID | None) -> Pa
         f"{_SELECTED} {sql.by_ids}",
         {"ids": UuidArray(ids), "tenant_id": tenant_id},
         limit=len(ids),
-        weighed=_LARGE,
+        weighed=_LARGE_TEXTS,
+        weighed_json=_LARGE_JSON,
     )
     return found.map(lambda one: mask_approval(one, tx.redact_patterns))
 

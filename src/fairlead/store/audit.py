@@ -155,7 +155,9 @@ async def list_entries(
     values = asdict(wanted) | {"tenant_id": tenant_id, **_place_values(place)}
     await tx.prefer_indexes()
     query = _OF_ALL if tenant_id is None else _OF_TENANT
-    return await bounded_page.fetch_page(tx, StoredEntry, query, values, limit=limit, weighed=("details",))
+    return await bounded_page.fetch_page(
+        tx, StoredEntry, query, values, limit=limit, weighed_json=("details",)
+    )
 
 
 async def list_oldest(
@@ -171,7 +173,9 @@ async def list_oldest(
     values = {"tenant_id": tenant_id, "since": since, "until": until, **_place_values(place)}
     await tx.prefer_indexes()
     query = _OLDEST_OF_ALL if tenant_id is None else _OLDEST_OF_TENANT
-    return await bounded_page.fetch_page(tx, StoredEntry, query, values, limit=limit, weighed=("details",))
+    return await bounded_page.fetch_page(
+        tx, StoredEntry, query, values, limit=limit, weighed_json=("details",)
+    )
 
 
 def _place_values(place: AuditPosition | None) -> dict[str, Any]:
@@ -206,4 +210,4 @@ async def list_entries_about(
         "look": look,
     }
     await tx.prefer_indexes()
-    return await bounded_page.fetch_page(tx, Entry, sql.about, values, limit=limit, weighed=("details",))
+    return await bounded_page.fetch_page(tx, Entry, sql.about, values, limit=limit, weighed_json=("details",))

@@ -51,7 +51,13 @@ async def list_steps(tx: Tx, job_id: UUID, *, after: Place, limit: int) -> Page[
     """A page of the steps of a job by their branches and numbers, with masked secrets."""
     values = {"job_id": job_id, "branch": after.branch, "position": after.position}
     found = await bounded_page.fetch_page(
-        tx, JobStep, sql.list_steps, values, limit=limit, weighed=("request", "result", "error")
+        tx,
+        JobStep,
+        sql.list_steps,
+        values,
+        limit=limit,
+        weighed=("result",),
+        weighed_json=("request", "error"),
     )
     mask = await build_mask(tx, job_id) if found else None
     return found if mask is None else found.map(lambda step: _mask_step(step, mask))

@@ -94,7 +94,13 @@ async def take_failures(tx: Tx, *, limit: int) -> tuple[list[NewFailure], bool]:
     await tx.prefer_indexes()
     await tx.run(sql.forget_removed, {"look": limit})
     found = await bounded_page.fetch_page(
-        tx, _UnmaskedFailure, sql.noted, {"look": limit}, limit=limit, weighed=("payload", "error", "details")
+        tx,
+        _UnmaskedFailure,
+        sql.noted,
+        {"look": limit},
+        limit=limit,
+        weighed=("error",),
+        weighed_json=("payload", "details"),
     )
     await tx.run(sql.forget_noted, {"spots": [one.spot for one in found]})
     return [_mask_failure(tx, one) for one in found], found.more or len(found) == limit
@@ -193,7 +199,7 @@ async def list_jobs(
     await tx.prefer_indexes()
     values = _job_filter(group_id, since, status, place)
     found = await bounded_page.fetch_page(
-        tx, _UnmaskedJob, sql.jobs, values, limit=limit, weighed=("payload", "error")
+        tx, _UnmaskedJob, sql.jobs, values, limit=limit, weighed=("error",), weighed_json=("payload",)
     )
     return found.map(lambda one: _mask_job(tx, one))
 

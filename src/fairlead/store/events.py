@@ -86,7 +86,7 @@ async def list_page(
     }
     which = sql.page_all if tenant_id is None else sql.page_of_tenant
     return await bounded_page.fetch_page(
-        tx, Event, f"{sql.selected} {which}", values, limit=limit, weighed=("data",)
+        tx, Event, f"{sql.selected} {which}", values, limit=limit, weighed_json=("data",)
     )
 
 

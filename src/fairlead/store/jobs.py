@@ -169,7 +169,7 @@ async def fetch_jobs(
     """The jobs that meet the conditions, newest first, with masked secrets; a page ends at MOST_PAGE_BYTES."""
     query = [sql.selected, "fairlead.jobs j", sql.named, "\nand ".join(conditions or ["true"]), sql.paged]
     found = await bounded_page.fetch_page(
-        tx, _UnmaskedJob, "\n".join(query), {**values, "offset": offset}, limit=limit, weighed=_LARGE
+        tx, _UnmaskedJob, "\n".join(query), {**values, "offset": offset}, limit=limit, weighed_json=_LARGE
     )
     shown, pauses = list[Job](), LoopPauses()
     for job in found:

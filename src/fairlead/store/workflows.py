@@ -197,7 +197,7 @@ async def list_newest(
     """The newest versions of the workflows that a tenant can start, by key; (None) of all tenants, by key and tenant."""
     values = {"tenant_id": tenant_id, "after": after, "after_tenant": after_tenant}
     return await bounded_page.fetch_page(
-        tx, PublishedWorkflow, sql.listed, values, limit=limit, weighed=("spec",)
+        tx, PublishedWorkflow, sql.listed, values, limit=limit, weighed_json=("spec",)
     )
 
 
@@ -610,7 +610,7 @@ async def list_runs(
     values = {"tenant_id": tenant_id, "key": key, "status": status, "before": before}
     query = f"{sql.run} {sql.runs_page}"
     return await bounded_page.fetch_page(
-        tx, Run, query, values, limit=limit, weighed=("input", "output", "error")
+        tx, Run, query, values, limit=limit, weighed_json=("input", "output", "error")
     )
 
 
@@ -618,7 +618,13 @@ async def list_steps(tx: Tx, run_id: UUID, *, first: int = 0, limit: int = 1000)
     """The steps of a run from a place on."""
     values = {"run_id": run_id, "first": first}
     steps = await bounded_page.fetch_page(
-        tx, RunStep, sql.run_steps, values, limit=limit, weighed=("spec", "before", "error", "last_error")
+        tx,
+        RunStep,
+        sql.run_steps,
+        values,
+        limit=limit,
+        weighed=("before", "last_error"),
+        weighed_json=("spec", "error"),
     )
     places = {place for step in steps for place in step.before}
     names: dict[int, str] = {}
