@@ -10,7 +10,7 @@ from fairlead import Fairlead, Settings
 from fairlead.db.answer_reader import Answers
 from fairlead.db.database import Database
 from fairlead.db.sql import in_schema, queries_beside
-from fairlead.db.tx import TransactionIdentity, Tx
+from fairlead.db.tx import Query, TransactionIdentity, Tx
 from fairlead.errors import DatabaseBusy, DatabaseUnreachable
 from fairlead.model.job import JobStatus
 from tests import given
@@ -89,6 +89,33 @@ async def test_a_transaction_begins_with_its_identity_in_one_round_trip(
         "_TransactionBegun._enter_gen",
         "BaseCursor._execute_gen",
     ]
+
+
+async def test_queries_are_answered_together(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = list[str]()
+    read = Answers.read
+
+    async def count(answers: Answers, steps: Any) -> Any:
+        asked.append(steps.__qualname__)
+        return await read(answers, steps)
+
+    one = Query(Inner, "select n as a, %(b)s as b from generate_series(1, 2) n", {"b": "x"})
+    none = Query(Inner, "select 1 as a where false")
+    broken = Query(Inner, "select 1 / %(zero)s as a", {"zero": 0})
+    async with db.transaction() as tx:
+        with pytest.raises(psycopg.errors.DivisionByZero):
+            async with tx.whole():
+                await tx.all_of(one, broken, none)
+        for _ in range(2):
+            assert await tx.all_of(one, none, one) == [
+                [Inner(1, "x"), Inner(2, "x")],
+                [],
+                [Inner(1, "x"), Inner(2, "x")],
+            ]
+        monkeypatch.setattr(Answers, "read", count)
+        await tx.all_of(one, none)
+    assert asked.count("_run_pipeline") == 1
+    assert await db.single(lambda tx: tx.values("select 1")) == [(1,)]
 
 
 @pytest.mark.postgres_only("statements wait for locks of shards, not of the table")

@@ -261,13 +261,13 @@ async def test_a_muted_group_is_no_problem_until_its_time_or_its_definition_chan
     [group] = await list_all(tx)
     operator = await principal_of(tx, Role.OPERATOR)
     day_ago = datetime.now(UTC) - timedelta(days=1)
-    assert [one.id for one in await error_groups.list_new(tx, operator, day_ago)] == [group.id]
+    assert [one.id for one in await tx.all(*error_groups.new_groups(operator, day_ago))] == [group.id]
 
     muted = await error_groups.mute(tx, operator, group.id, until_change=True, note="known")
 
     assert (muted.is_muted, muted.muted_by, muted.mute_note) == (True, operator.actor, "known")
     assert await list_all(tx) == []
-    assert await error_groups.list_new(tx, operator, day_ago) == []
+    assert await tx.all(*error_groups.new_groups(operator, day_ago)) == []
     assert [one.id for one in await list_all(tx, state=GroupState.MUTED)] == [group.id]
     await tx.run("update fairlead.job_definitions set description = 'new' where key = 'greet'")
     assert [one.is_muted for one in await list_all(tx)] == [False]

@@ -63,9 +63,9 @@ async def get_metrics(
     workers, serving = await _find_workers(tx, principal, definition)
     of_definition = GroupFilter(definition_key=definition.key)
     errors = await error_groups.list_groups(tx, principal, of_definition, limit=MOST_ERRORS)
-    [whole, *_] = await times.sample_times(
-        tx, tenant_id=tenant_id, seconds=seconds, look=LOOK_TIMES, definition_id=definition.id
-    )
+    await tx.prefer_indexes()
+    sample = times.sample(tenant_id=tenant_id, seconds=seconds, look=LOOK_TIMES, definition_id=definition.id)
+    [whole, *_] = await tx.all(*sample)
     return DefinitionMetrics(flow=flow, times=whole, workers=workers, serving=serving, errors=errors)
 
 

@@ -1,7 +1,7 @@
 """The overview: whether everything is fine, what is slow, and what is busy."""
 
-from datetime import datetime, timedelta
-from uuid import UUID
+from collections.abc import Sequence
+from datetime import timedelta
 
 from msgspec.structs import replace
 
@@ -13,6 +13,7 @@ from fairlead.actions.tenants import get_slug
 from fairlead.db.tx import Tx
 from fairlead.model.access import Permission, Principal
 from fairlead.model.fairness import ShareInput, compute_shares
+from fairlead.model.finding import Finding
 from fairlead.model.overview import (
     MOST_NAMES,
     Facts,
@@ -41,15 +42,48 @@ async def get_overview(tx: Tx, principal: Principal, *, tenant: str | None = Non
     another tenant.
     """
     tenant_id = await resolve_scope(tx, principal, tenant)
-    counts = await stats.count_jobs(tx, tenant_id=tenant_id)
-    busiest = await store.list_busiest(tx, tenant_id=tenant_id, seconds=HOUR_SECONDS, most=MOST_NAMES)
-    facts = await _collect_facts(tx, principal, tenant_id, counts.at)
     stale = STALE_LEASES * tx.settings.lease_seconds
-    fleet = await store.summarize_fleet(tx, seconds=stale) if tenant_id is None else None
-    whole, *slowest = await times.sample_times(
-        tx, tenant_id=tenant_id, seconds=HOUR_SECONDS, look=LOOK_TIMES, most=MOST_NAMES
+    # as few round trips as possible: on a busy machine each of them waits
+    [counts], busiest, backlogs, running, hosts, silent_workers, pauses, triggers = await tx.all_of(
+        stats.counts(tenant_id),
+        store.busiest(tenant_id, seconds=HOUR_SECONDS, most=MOST_NAMES),
+        store.backlogs(tenant_id),
+        store.running(),
+        store.silent_hosts(tenant_id),
+        store.silent_workers(tenant_id, seconds=stale),
+        store.pauses(tenant_id),
+        store.failing_triggers(tenant_id),
     )
-    problems = find_problems(facts)
+    shares: Sequence[TenantShare] = ()
+    checks: Sequence[Finding] = ()
+    fleet = None
+    if tenant_id is None:
+        working, [fleet] = await tx.all_of(store.working_tenants(), store.fleet(seconds=stale))
+        shares, checks = _find_shares(working), await list_stored(tx)
+    await tx.prefer_indexes()
+    workers, errors, [whole, *slowest] = await tx.all_of(
+        why.workers([(backlog.definition, backlog.tenant_id) for backlog in backlogs]),
+        error_groups.new_groups(
+            replace(principal, tenant_id=tenant_id), counts.at - NEW_FOR, limit=MOST_ERRORS
+        ),
+        times.sample(tenant_id=tenant_id, seconds=HOUR_SECONDS, look=LOOK_TIMES, most=MOST_NAMES),
+    )
+    problems = find_problems(
+        Facts(
+            at=counts.at,
+            of_tenant=tenant_id is not None,
+            backlogs=backlogs,
+            workers=workers,
+            running=running,
+            hosts=hosts,
+            silent_workers=silent_workers,
+            triggers=triggers if Permission.READ_TRIGGERS in principal.permissions else (),
+            pauses=pauses,
+            shares=shares,
+            checks=checks,
+            errors=errors,
+        )
+    )
     shown = choose_shown(problems)
     return Overview(
         at=counts.at,
@@ -64,36 +98,12 @@ async def get_overview(tx: Tx, principal: Principal, *, tenant: str | None = Non
         run_ms=whole.run_ms,
         slowest=slowest,
         busiest=busiest,
-        checks=list(facts.checks),
+        checks=list(checks),
     )
 
 
-async def _collect_facts(tx: Tx, principal: Principal, tenant_id: UUID | None, now: datetime) -> Facts:
-    backlogs = await store.list_backlogs(tx, tenant_id=tenant_id)
-    may_read_triggers = Permission.READ_TRIGGERS in principal.permissions
-    return Facts(
-        at=now,
-        of_tenant=tenant_id is not None,
-        backlogs=backlogs,
-        workers=await why.count_workers(tx, [(one.definition, one.tenant_id) for one in backlogs]),
-        running=await store.count_running(tx),
-        hosts=await store.list_silent_hosts(tx, tenant_id=tenant_id),
-        silent_workers=await store.list_silent_workers(
-            tx, tenant_id=tenant_id, seconds=STALE_LEASES * tx.settings.lease_seconds
-        ),
-        triggers=await store.list_failing_triggers(tx, tenant_id=tenant_id) if may_read_triggers else (),
-        pauses=await store.list_pauses(tx, tenant_id=tenant_id),
-        shares=await _list_shares(tx) if tenant_id is None else (),
-        checks=await list_stored(tx) if tenant_id is None else (),
-        errors=await error_groups.list_new(
-            tx, replace(principal, tenant_id=tenant_id), now - NEW_FOR, limit=MOST_ERRORS
-        ),
-    )
-
-
-async def _list_shares(tx: Tx) -> list[TenantShare]:
+def _find_shares(found: Sequence[store.WorkingTenant]) -> list[TenantShare]:
     """Each tenant's share of the running jobs, while another tenant waits."""
-    found = await store.list_working_tenants(tx)
     inputs = [
         ShareInput(weight=one.weight, running=one.running, has_waiting=one.queued > 0 and not one.is_paused)
         for one in found

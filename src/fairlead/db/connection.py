@@ -74,6 +74,23 @@ class Connection(AsyncConnection[TupleRow]):
         finally:
             self.lock.release()
 
+    async def run_all(self, statements: Sequence[Statement]) -> list[list[dict[str, Any]]]:
+        """Run statements of a transaction in one round trip. The rows of each, by the names of their columns."""
+        commands, ends, prepared = list[Command](), list[int](), dict[tuple[str, Any], bytes]()
+        async with self.lock:
+            for query, params in statements:
+                text, types, dumped, formats = self._dump(query, params)
+                name = self._names.get((text, types)) or prepared.get((text, types))
+                if name is None and (name := self._choose_name(len(prepared))) is not None:
+                    prepared[text, types] = name
+                    commands.append(partial(self.pgconn.send_prepare, name, text.encode(), types))
+                commands.append(self._build_send(name, text, types, dumped, formats))
+                ends.append(len(commands) - 1)
+            results = await self._run_pipeline([commands])
+            self._check(_find_failed_or_last(results))
+            self._names.update(prepared)
+            return [self._load_dicts(results[end]) for end in ends]
+
     @asynccontextmanager
     async def begin(self, *statements: Statement, snapshot: bool = False) -> AsyncIterator[list[TupleRow]]:
         """A transaction that begins with these statements, in the same round trip. The rows of the last one.
@@ -163,14 +180,20 @@ class Connection(AsyncConnection[TupleRow]):
 
     async def _prepare(self, text: str, types: tuple[int, ...]) -> bytes | None:
         """Prepare a statement, and return its name there; None if it may not be prepared."""
-        if self.prepare_threshold is None or len(self._names) >= MOST_PREPARED:
+        name = self._choose_name()
+        if name is None:
             return None
-        name = b"fairlead_%d" % next(self._numbers)
         self.pgconn.send_prepare(name, text.encode(), types)
         [result, *_] = await self.wait(execute(self.pgconn))
         self._check(result)
         self._names[text, types] = name
         return name
+
+    def _choose_name(self, beside: int = 0) -> bytes | None:
+        """A name for a statement to prepare, beside so many that are about to be; None if no more may be prepared."""
+        if self.prepare_threshold is None or len(self._names) + beside >= MOST_PREPARED:
+            return None
+        return b"fairlead_%d" % next(self._numbers)
 
     def _check(self, result: PGresult) -> None:
         if result.status == FAILED:
@@ -181,12 +204,26 @@ class Connection(AsyncConnection[TupleRow]):
         self._transformer.set_pgresult(result)
         return self._transformer.load_rows(0, result.ntuples, tuple)
 
+    def _load_dicts(self, result: PGresult) -> list[dict[str, Any]]:
+        encoding = self.info.encoding
+        names = [(result.fname(index) or b"").decode(encoding) for index in range(result.nfields)]
+        return [dict(zip(names, row, strict=True)) for row in self._load_rows(result)]
+
     async def _build_command(self, query: str, params: Params = ()) -> Command:
+        text, types, dumped, formats = self._dump(query, params)
+        name = self._names.get((text, types)) or await self._prepare(text, types)
+        return self._build_send(name, text, types, dumped, formats)
+
+    def _dump(self, query: str, params: Params) -> tuple[str, tuple[int, ...], Any, Any]:
+        """The text of a statement, and the types, the values and the formats of its parameters."""
         text, names = number_placeholders(query)
         values = params if isinstance(params, tuple | list) else [params[name] for name in names]
         dumped = self._transformer.dump_sequence(values, _AUTO * len(values))
-        types, formats = self._transformer.types or (), self._transformer.formats
-        name = self._names.get((text, types)) or await self._prepare(text, types)
+        return text, self._transformer.types or (), dumped, self._transformer.formats
+
+    def _build_send(
+        self, name: bytes | None, text: str, types: tuple[int, ...], dumped: Any, formats: Any
+    ) -> Command:
         if name:
             return partial(self.pgconn.send_query_prepared, name, dumped, formats)
         return partial(self.pgconn.send_query_params, text.encode(), dumped, types, formats)
@@ -194,15 +231,17 @@ class Connection(AsyncConnection[TupleRow]):
     def _build_notification(self, channel: str, word: str) -> Command:
         return partial(self.pgconn.send_query_params, NOTIFY, [channel.encode(), word.encode()])
 
-    async def _run_and_notify(self, commands: list[Command], notifications: list[Command]) -> PGresult:
+    async def _run_pipeline(self, transactions: Sequence[Sequence[Command]]) -> list[PGresult]:
         try:
-            results = await self.wait(
-                _run_pipeline(self.pgconn, [commands, *([one] for one in notifications)])
-            )
+            return await self.wait(_run_pipeline(self.pgconn, transactions))
         except BaseException:
-            # a late answer would be taken for the answer to the next statement
-            await self.close()
+            if self.pgconn.pipeline_status != PipelineStatus.OFF:
+                # a late answer would be taken for the answer to the next statement
+                await self.close()
             raise
+
+    async def _run_and_notify(self, commands: list[Command], notifications: list[Command]) -> PGresult:
+        results = await self._run_pipeline([commands, *([one] for one in notifications)])
         done, sent = results[: len(commands)], results[len(commands) :]
         result = _find_failed_or_last(done)
         for one in sent:

@@ -3,7 +3,7 @@
 import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, Generic, NamedTuple, TypeVar, cast
 from uuid import UUID
 
 import msgspec
@@ -45,6 +45,14 @@ class TransactionIdentity(NamedTuple):
     principal_id: UUID | None = None
     # whether it may change the tenant's rows: refused while the tenant is moved to another cell
     writes: bool = True
+
+
+class Query(NamedTuple, Generic[Row]):
+    """A query with its values, and the type of its rows."""
+
+    row: type[Row]
+    text: str
+    params: Params = ()
 
 
 class JsonText(bytes):
@@ -143,6 +151,15 @@ class Tx:
         async with self.connection.cursor(row_factory=dict_row) as cursor:
             await cursor.execute(self._text(query), params)
             return await cursor.fetchall()
+
+    async def all_of(self, *queries: Query[Any]) -> list[list[Any]]:
+        """Every row of each query, in one round trip."""
+        statements = [(self._text(query.text), query.params) for query in queries]
+        found = await self.connection.run_all(statements)
+        return [
+            [convert_row(query.row, values) for values in rows]
+            for query, rows in zip(queries, found, strict=True)
+        ]
 
     async def large_dicts(self, query: str, params: Params | None = None) -> list[dict[str, Any]]:
         """`dicts` for rows with much JSON: each is read by itself, and other tasks run in between."""
@@ -254,6 +271,10 @@ class HeldTx(Tx):
     async def dicts(self, query: str, params: Params | None = None) -> list[dict[str, Any]]:
         async with self._hold():
             return await super().dicts(query, params)
+
+    async def all_of(self, *queries: Query[Any]) -> list[list[Any]]:
+        async with self._hold():
+            return await super().all_of(*queries)
 
     async def large_dicts(self, query: str, params: Params | None = None) -> list[dict[str, Any]]:
         async with self._hold():

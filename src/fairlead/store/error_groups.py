@@ -8,7 +8,7 @@ from uuid import UUID
 import msgspec
 
 from fairlead.db.sql import queries_beside
-from fairlead.db.tx import Tx, json_text
+from fairlead.db.tx import Query, Tx, json_text
 from fairlead.model.error_groups import (
     ErrorGroup,
     ErrorHour,
@@ -152,13 +152,20 @@ async def fold_changes(tx: Tx, *, limit: int) -> bool:
 async def list_groups(
     tx: Tx, filters: Mapping[str, Any], *, order: GroupOrder, limit: int, offset: int = 0
 ) -> Page[ErrorGroup]:
-    """Groups that match every filter that is not None, of a tenant or of all."""
+    """The page of `groups`."""
     await tx.prefer_indexes()
+    found = await tx.all(*groups(filters, order=order, limit=limit + 1, offset=offset))
+    return Page(found[:limit], more=len(found) > limit)
+
+
+def groups(
+    filters: Mapping[str, Any], *, order: GroupOrder, limit: int, offset: int = 0
+) -> Query[ErrorGroup]:
+    """Groups that match every filter that is not None, of a tenant or of all. The transaction must prefer indexes."""
     listed = _OF_ALL if filters["tenant_id"] is None else _OF_TENANT
     query = "\n".join(["select p.* from (", listed, ") p", sql.where_state, _ORDERS[order]])
-    values = {**filters, "look": LOOK, "limit": limit + 1, "offset": offset}
-    found = await tx.all(ErrorGroup, query, values)
-    return Page(found[:limit], more=len(found) > limit)
+    values = {**filters, "look": LOOK, "limit": limit, "offset": offset}
+    return Query(ErrorGroup, query, values)
 
 
 async def get(tx: Tx, group_id: UUID, *, tenant_id: UUID | None) -> ErrorGroup | None:

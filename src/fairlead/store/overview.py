@@ -1,11 +1,11 @@
-"""The facts of the overview: bounded lists, at a cost that does not grow with the jobs."""
+"""The facts of the overview: queries of bounded lists, whose cost does not grow with the jobs."""
 
 from uuid import UUID
 
 import msgspec
 
 from fairlead.db.sql import queries_beside
-from fairlead.db.tx import Tx
+from fairlead.db.tx import Query
 from fairlead.model.overview import (
     Backlog,
     BusyName,
@@ -40,51 +40,50 @@ class WorkingTenant(msgspec.Struct, frozen=True, kw_only=True):
     running: int
 
 
-async def list_backlogs(tx: Tx, *, tenant_id: UUID | None) -> list[Backlog]:
+def backlogs(tenant_id: UUID | None) -> Query[Backlog]:
     """Tenants and definitions with jobs that may run now, the most queued jobs first."""
-    return await tx.all(Backlog, sql.backlogs, {"tenant_id": tenant_id, "most": MOST_BACKLOGS})
+    return Query(Backlog, sql.backlogs, {"tenant_id": tenant_id, "most": MOST_BACKLOGS})
 
 
-async def count_running(tx: Tx) -> list[RunningCount]:
+def running() -> Query[RunningCount]:
     """The running jobs of all tenants, by tenant and definition."""
-    return await tx.all(RunningCount, sql.running)
+    return Query(RunningCount, sql.running)
 
 
-async def list_silent_hosts(tx: Tx, *, tenant_id: UUID | None) -> list[HostBacklog]:
+def silent_hosts(tenant_id: UUID | None) -> Query[HostBacklog]:
     """Hosts whose agent was not seen lately, those with waiting jobs first."""
     values = {"tenant_id": tenant_id, "seconds": SEEN_SECONDS, "most": MOST, "bound": MOST_WAITING}
-    return await tx.all(HostBacklog, sql.hosts, values)
+    return Query(HostBacklog, sql.hosts, values)
 
 
-async def list_silent_workers(tx: Tx, *, tenant_id: UUID | None, seconds: float) -> list[SilentWorker]:
+def silent_workers(tenant_id: UUID | None, seconds: float) -> Query[SilentWorker]:
     """Workers that were not seen for `seconds`; of a tenant only its own."""
     values = {"tenant_id": tenant_id, "seconds": seconds, "most": MOST}
-    return await tx.all(SilentWorker, sql.silent_workers, values)
+    return Query(SilentWorker, sql.silent_workers, values)
 
 
-async def summarize_fleet(tx: Tx, *, seconds: float) -> FleetSummary:
-    """All workers; silent: not seen for `seconds`."""
-    [found] = await tx.all(FleetSummary, sql.fleet, {"seconds": seconds})
-    return found
+def fleet(seconds: float) -> Query[FleetSummary]:
+    """One row about all workers; silent: not seen for `seconds`."""
+    return Query(FleetSummary, sql.fleet, {"seconds": seconds})
 
 
-async def list_failing_triggers(tx: Tx, *, tenant_id: UUID | None) -> list[FailingTrigger]:
+def failing_triggers(tenant_id: UUID | None) -> Query[FailingTrigger]:
     """Triggers whose last firing failed."""
     values = {"tenant_id": tenant_id, "look": LOOK_TRIGGERS, "bound": LOOK_FIRINGS, "most": MOST}
-    return await tx.all(FailingTrigger, sql.triggers, values)
+    return Query(FailingTrigger, sql.triggers, values)
 
 
-async def list_pauses(tx: Tx, *, tenant_id: UUID | None) -> list[Pause]:
+def pauses(tenant_id: UUID | None) -> Query[Pause]:
     """The closed gates that concern a tenant, or (None) all."""
-    return await tx.all(Pause, sql.pauses, {"tenant_id": tenant_id, "most": MOST})
+    return Query(Pause, sql.pauses, {"tenant_id": tenant_id, "most": MOST})
 
 
-async def list_working_tenants(tx: Tx) -> list[WorkingTenant]:
+def working_tenants() -> Query[WorkingTenant]:
     """The tenants that have queued or running jobs."""
-    return await tx.all(WorkingTenant, sql.shares)
+    return Query(WorkingTenant, sql.shares)
 
 
-async def list_busiest(tx: Tx, *, tenant_id: UUID | None, seconds: int, most: int) -> list[BusyName]:
+def busiest(tenant_id: UUID | None, seconds: int, most: int) -> Query[BusyName]:
     """The definitions of a tenant, or (None) the tenants, whose jobs ended most often in the last `seconds`."""
     query = sql.busiest_tenants if tenant_id is None else sql.busiest_definitions
-    return await tx.all(BusyName, query, {"tenant_id": tenant_id, "seconds": seconds, "most": most})
+    return Query(BusyName, query, {"tenant_id": tenant_id, "seconds": seconds, "most": most})

@@ -3,26 +3,24 @@
 from uuid import UUID
 
 from fairlead.db.sql import queries_beside
-from fairlead.db.tx import Tx
+from fairlead.db.tx import Query
 from fairlead.model.summary import JobTimes
 
 sql = queries_beside(__file__)
 
 
-async def sample_times(
-    tx: Tx,
+def sample(
     *,
     tenant_id: UUID | None,
     seconds: int,
     look: int,
     most: int = 0,
     definition_id: UUID | None = None,
-) -> list[JobTimes]:
+) -> Query[JobTimes]:
     """Times of all sampled attempts of the last `seconds`, then of the `most` slowest definitions.
 
-    Each part of the sample has at most `look` jobs.
+    Each part of the sample has at most `look` jobs. The transaction must prefer indexes.
     """
-    await tx.prefer_indexes()
     values = {
         "tenant_id": tenant_id,
         "definition_id": definition_id,
@@ -30,4 +28,4 @@ async def sample_times(
         "look": look,
         "most": most,
     }
-    return await tx.all(JobTimes, sql.sampled, values)
+    return Query(JobTimes, sql.sampled, values)

@@ -6,7 +6,7 @@ from uuid import UUID
 from msgspec.structs import replace
 
 from fairlead.db.sql import queries_beside
-from fairlead.db.tx import Tx
+from fairlead.db.tx import Query, Tx
 from fairlead.model.why import (
     MOST_AHEAD,
     MOST_HOLDERS,
@@ -66,14 +66,19 @@ async def list_waits(tx: Tx, job_id: UUID) -> list[FunctionWait]:
     ]
 
 
-async def count_workers(tx: Tx, pairs: Sequence[tuple[str, UUID]]) -> list[WorkerCounts]:
-    """The workers that serve each of these pairs of definition and tenant, in the same order."""
+def workers(pairs: Sequence[tuple[str, UUID]]) -> Query[WorkerCounts]:
+    """How many workers serve each of these pairs of definition and tenant, in the same order."""
     values = {
         "definitions": [definition for definition, _ in pairs],
         "tenants": [str(tenant_id) for _, tenant_id in pairs],
         "seconds": SEEN_SECONDS,
     }
-    return await tx.all(WorkerCounts, sql.workers, values)
+    return Query(WorkerCounts, sql.workers, values)
+
+
+async def count_workers(tx: Tx, pairs: Sequence[tuple[str, UUID]]) -> list[WorkerCounts]:
+    """The rows of `workers`."""
+    return await tx.all(*workers(pairs))
 
 
 async def list_serving(tx: Tx, definition_key: str, *, limit: int) -> list[ServingWorker]:
