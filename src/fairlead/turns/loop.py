@@ -75,8 +75,9 @@ class LoopTurns:
         self._clock = clock
         self._processor_clock = processor_clock
         self._active = ActiveTenants()
-        # of steps that were measured: their time and their processor time, on average
+        # of steps that were measured: their time and their processor time, on average, and how one follows from the other
         self._seconds = self._processor_seconds = 0.0
+        self._processor_part = 1.0
         self._steps = 0
         self._credits: OrderedDict[str, _Credit] = OrderedDict()
         self._waiting: dict[str, _Queue] = {}
@@ -128,7 +129,8 @@ class LoopTurns:
                 if owner is not None:
                     if not has_credit:
                         self._held += seconds
-                    self._charge(owner, self._find_cost(seconds, paid), now, has_credit=has_credit)
+                    cost = seconds * self._processor_part if paid is None else self._measure(seconds, paid)
+                    self._charge(owner, cost, now, has_credit=has_credit)
                 self.longest_step = max(self.longest_step, seconds)
                 if seconds > LONG_STEP_SECONDS and report_long_step is not None:
                     report_long_step(seconds)
@@ -160,14 +162,14 @@ class LoopTurns:
             asyncio.get_running_loop().call_soon(self._begin_pass)
         return bool(self._waiting) or self._held >= PASS_SECONDS
 
-    def _find_cost(self, seconds: float, paid: float | None) -> float:
-        """The processor time of a step; `paid` is that of the thread before the step, if it is measured."""
-        if paid is not None:
-            cost = self._processor_clock() - paid
-            self._seconds += (seconds - self._seconds) * NEWEST_PART
-            self._processor_seconds += (cost - self._processor_seconds) * NEWEST_PART
-            return cost
-        return seconds * self._processor_seconds / self._seconds if self._seconds else seconds
+    def _measure(self, seconds: float, paid: float) -> float:
+        """The processor time of a step; `paid` is that of the thread before the step."""
+        cost = self._processor_clock() - paid
+        self._seconds += (seconds - self._seconds) * NEWEST_PART
+        self._processor_seconds += (cost - self._processor_seconds) * NEWEST_PART
+        if self._seconds:
+            self._processor_part = self._processor_seconds / self._seconds
+        return cost
 
     def _charge(self, owner: Owner, seconds: float, now: float, *, has_credit: bool) -> None:
         """Charge a step to its owner."""

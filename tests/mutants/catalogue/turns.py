@@ -32,8 +32,8 @@ MUTANTS = (
         breaks=("I18",),
         wrong="Steps count by the time that they took: on a busy machine ordinary tenants take turns with floods.",
         file="turns/loop.py",
-        old="        return seconds * self._processor_seconds / self._seconds if self._seconds else seconds\n",
-        new="        return seconds\n",
+        old="cost = seconds * self._processor_part if paid",
+        new="cost = seconds if paid",
         catchers=(_LOOP,),
     ),
     Mutant(
