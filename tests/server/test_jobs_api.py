@@ -320,6 +320,22 @@ async def test_a_job_that_is_larger_than_a_page_comes_alone(
     assert second["next_cursor"] is None
 
 
+async def test_values_that_are_small_only_on_disk_fill_a_page(world: World) -> None:
+    """Each payload is a quarter of a megabyte in memory, and a few kilobytes as PostgreSQL stores it."""
+    job = {"definition_key": "anything", "payload": {"a": [{}] * 30_000}}
+    for _ in range(12):
+        assert await world.status("POST", "/jobs", json=job) == 201
+
+    sizes, asked = list[int](), dict[str, Any](limit=12)
+    while asked.get("cursor", "first"):
+        page = (await world.call("GET", "/jobs", params=asked)).json()
+        sizes.append(len(page["items"]))
+        asked = {"limit": 12, "cursor": page["next_cursor"]}
+
+    assert sum(sizes) == 12
+    assert 1 < sizes[0] < 12
+
+
 class Turns:
     """Counts the turns that another task has at the event loop."""
 

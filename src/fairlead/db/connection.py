@@ -76,19 +76,23 @@ class Connection(AsyncConnection[TupleRow]):
 
     async def run_all(self, statements: Sequence[Statement]) -> list[list[dict[str, Any]]]:
         """Run statements of a transaction in one round trip. The rows of each, by the names of their columns."""
-        commands, ends, prepared = list[Command](), list[int](), dict[tuple[str, Any], bytes]()
+        commands, ends = list[Command](), list[int]()
+        # those to prepare: their names, and which command does it
+        new: dict[tuple[str, Any], tuple[bytes, int]] = {}
         async with self.lock:
             for query, params in statements:
                 text, types, dumped, formats = self._dump(query, params)
-                name = self._names.get((text, types)) or prepared.get((text, types))
-                if name is None and (name := self._choose_name(len(prepared))) is not None:
-                    prepared[text, types] = name
+                name = self._names.get((text, types)) or new.get((text, types), (None,))[0]
+                if name is None and (name := self._choose_name(len(new))) is not None:
+                    new[text, types] = name, len(commands)
                     commands.append(partial(self.pgconn.send_prepare, name, text.encode(), types))
                 commands.append(self._build_send(name, text, types, dumped, formats))
                 ends.append(len(commands) - 1)
             results = await self._run_pipeline([commands])
+            for key, (name, at) in new.items():  # they stay prepared if a later statement fails
+                if at < len(results) and results[at].status == ExecStatus.COMMAND_OK:
+                    self._names[key] = name
             self._check(_find_failed_or_last(results))
-            self._names.update(prepared)
             return [self._load_dicts(results[end]) for end in ends]
 
     @asynccontextmanager
