@@ -10,7 +10,7 @@ from fairlead import Fairlead, Settings
 from fairlead.db.answer_reader import Answers
 from fairlead.db.database import Database
 from fairlead.db.sql import in_schema, queries_beside
-from fairlead.db.tx import Query, TransactionIdentity, Tx
+from fairlead.db.tx import TransactionIdentity, Tx, TypedQuery
 from fairlead.errors import DatabaseBusy, DatabaseUnreachable
 from fairlead.model.job import JobStatus
 from tests import given
@@ -99,9 +99,9 @@ async def test_queries_are_answered_together(db: Database, monkeypatch: pytest.M
         asked.append(steps.__qualname__)
         return await read(answers, steps)
 
-    one = Query(Inner, "select n as a, %(b)s as b from generate_series(1, 2) n", {"b": "x"})
-    none = Query(Inner, "select 1 as a where false")
-    broken = Query(Inner, "select 1 / %(zero)s as a", {"zero": 0})
+    one = TypedQuery(Inner, "select n as a, %(b)s as b from generate_series(1, 2) n", {"b": "x"})
+    none = TypedQuery(Inner, "select 1 as a where false")
+    broken = TypedQuery(Inner, "select 1 / %(zero)s as a", {"zero": 0})
     async with db.transaction() as tx:
         with pytest.raises(psycopg.errors.DivisionByZero):
             async with tx.whole():

@@ -2,15 +2,16 @@
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, nullcontext
 from typing import Any, NamedTuple
 
 from psycopg import AsyncConnection, AsyncCursor, AsyncTransaction
 from psycopg.pq import TransactionStatus
+from psycopg.rows import TupleRow
 
 from fairlead import Settings
-from fairlead.db.connection import Connection, Params
+from fairlead.db.connection import Connection, Params, Statement
 from fairlead.db.database import Database
 
 # Statements that touch only other tables read what no participant writes, so their order makes no difference.
@@ -135,18 +136,30 @@ class SteppedConnection(Connection):
         await self.wait_for_turn(query)
         return await super().run(query, params, **options)
 
+    async def run_all(self, statements: Sequence[Statement]) -> Any:
+        await self.wait_for_turn("; ".join(query for query, _ in statements))
+        return await super().run_all(statements)
+
+    @asynccontextmanager
+    async def begin(self, *statements: Statement, snapshot: bool = False) -> AsyncIterator[list[TupleRow]]:
+        async with super().begin(*statements, snapshot=snapshot) as rows, self._wait_before_end():
+            yield rows
+
     @asynccontextmanager
     async def transaction(self, *args: Any, **options: Any) -> AsyncIterator[AsyncTransaction]:
         is_outermost = self.info.transaction_status == TransactionStatus.IDLE
-        async with super().transaction(*args, **options) as transaction:
-            try:
-                yield transaction
-            except Exception:
-                if is_outermost:
-                    await self.wait_for_turn(ROLLBACK)
-                raise
-            if is_outermost:
-                await self.wait_for_turn(COMMIT)
+        waiting = self._wait_before_end() if is_outermost else nullcontext()
+        async with super().transaction(*args, **options) as transaction, waiting:
+            yield transaction
+
+    @asynccontextmanager
+    async def _wait_before_end(self) -> AsyncIterator[None]:
+        try:
+            yield
+        except Exception:
+            await self.wait_for_turn(ROLLBACK)
+            raise
+        await self.wait_for_turn(COMMIT)
 
 
 class SteppedDatabase(Database):

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from fairlead.actions import bulk_jobs
 from fairlead.actions.bulk_jobs import Skip
-from fairlead.db.tx import Query, Tx
+from fairlead.db.tx import Tx, TypedQuery
 from fairlead.errors import ErrorGroupUnknown, Fault, InvalidInput, QueueFull, QuotaExceeded
 from fairlead.model.access import Permission, Principal
 from fairlead.model.error_groups import (
@@ -93,7 +93,7 @@ async def list_groups(
     )
 
 
-def new_groups(principal: Principal, since: datetime, *, limit: int = 20) -> Query[ErrorGroup]:
+def new_groups(principal: Principal, since: datetime, *, limit: int = 20) -> TypedQuery[ErrorGroup]:
     """The groups that were first seen since a time, have failed jobs and are not muted; those with the most jobs first."""
     principal.require(Permission.READ_JOBS, principal.tenant_id)
     filters = {**_build_filters(principal, GroupFilter(since=since)), "new_since": since}

@@ -47,7 +47,7 @@ class TransactionIdentity(NamedTuple):
     writes: bool = True
 
 
-class Query(NamedTuple, Generic[Row]):
+class TypedQuery(NamedTuple, Generic[Row]):
     """A query with its values, and the type of its rows."""
 
     row: type[Row]
@@ -152,7 +152,7 @@ class Tx:
             await cursor.execute(self._text(query), params)
             return await cursor.fetchall()
 
-    async def all_of(self, *queries: Query[Any]) -> list[list[Any]]:
+    async def all_of(self, *queries: TypedQuery[Any]) -> list[list[Any]]:
         """Every row of each query, in one round trip."""
         statements = [(self._text(query.text), query.params) for query in queries]
         found = await self.connection.run_all(statements)
@@ -272,7 +272,7 @@ class HeldTx(Tx):
         async with self._hold():
             return await super().dicts(query, params)
 
-    async def all_of(self, *queries: Query[Any]) -> list[list[Any]]:
+    async def all_of(self, *queries: TypedQuery[Any]) -> list[list[Any]]:
         async with self._hold():
             return await super().all_of(*queries)
 

@@ -8,7 +8,7 @@ from uuid import UUID
 import msgspec
 
 from fairlead.db.sql import queries_beside
-from fairlead.db.tx import Query, Tx, json_text
+from fairlead.db.tx import Tx, TypedQuery, json_text
 from fairlead.model.error_groups import (
     ErrorGroup,
     ErrorHour,
@@ -160,12 +160,12 @@ async def list_groups(
 
 def groups(
     filters: Mapping[str, Any], *, order: GroupOrder, limit: int, offset: int = 0
-) -> Query[ErrorGroup]:
+) -> TypedQuery[ErrorGroup]:
     """Groups that match every filter that is not None, of a tenant or of all. The transaction must prefer indexes."""
     listed = _OF_ALL if filters["tenant_id"] is None else _OF_TENANT
     query = "\n".join(["select p.* from (", listed, ") p", sql.where_state, _ORDERS[order]])
     values = {**filters, "look": LOOK, "limit": limit, "offset": offset}
-    return Query(ErrorGroup, query, values)
+    return TypedQuery(ErrorGroup, query, values)
 
 
 async def get(tx: Tx, group_id: UUID, *, tenant_id: UUID | None) -> ErrorGroup | None:

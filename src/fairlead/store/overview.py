@@ -5,7 +5,7 @@ from uuid import UUID
 import msgspec
 
 from fairlead.db.sql import queries_beside
-from fairlead.db.tx import Query
+from fairlead.db.tx import TypedQuery
 from fairlead.model.overview import (
     Backlog,
     BusyName,
@@ -40,50 +40,50 @@ class WorkingTenant(msgspec.Struct, frozen=True, kw_only=True):
     running: int
 
 
-def backlogs(tenant_id: UUID | None) -> Query[Backlog]:
+def backlogs(tenant_id: UUID | None) -> TypedQuery[Backlog]:
     """Tenants and definitions with jobs that may run now, the most queued jobs first."""
-    return Query(Backlog, sql.backlogs, {"tenant_id": tenant_id, "most": MOST_BACKLOGS})
+    return TypedQuery(Backlog, sql.backlogs, {"tenant_id": tenant_id, "most": MOST_BACKLOGS})
 
 
-def running() -> Query[RunningCount]:
+def running() -> TypedQuery[RunningCount]:
     """The running jobs of all tenants, by tenant and definition."""
-    return Query(RunningCount, sql.running)
+    return TypedQuery(RunningCount, sql.running)
 
 
-def silent_hosts(tenant_id: UUID | None) -> Query[HostBacklog]:
+def silent_hosts(tenant_id: UUID | None) -> TypedQuery[HostBacklog]:
     """Hosts whose agent was not seen lately, those with waiting jobs first."""
     values = {"tenant_id": tenant_id, "seconds": SEEN_SECONDS, "most": MOST, "bound": MOST_WAITING}
-    return Query(HostBacklog, sql.hosts, values)
+    return TypedQuery(HostBacklog, sql.hosts, values)
 
 
-def silent_workers(tenant_id: UUID | None, seconds: float) -> Query[SilentWorker]:
+def silent_workers(tenant_id: UUID | None, seconds: float) -> TypedQuery[SilentWorker]:
     """Workers that were not seen for `seconds`; of a tenant only its own."""
     values = {"tenant_id": tenant_id, "seconds": seconds, "most": MOST}
-    return Query(SilentWorker, sql.silent_workers, values)
+    return TypedQuery(SilentWorker, sql.silent_workers, values)
 
 
-def fleet(seconds: float) -> Query[FleetSummary]:
+def fleet(seconds: float) -> TypedQuery[FleetSummary]:
     """One row about all workers; silent: not seen for `seconds`."""
-    return Query(FleetSummary, sql.fleet, {"seconds": seconds})
+    return TypedQuery(FleetSummary, sql.fleet, {"seconds": seconds})
 
 
-def failing_triggers(tenant_id: UUID | None) -> Query[FailingTrigger]:
+def failing_triggers(tenant_id: UUID | None) -> TypedQuery[FailingTrigger]:
     """Triggers whose last firing failed."""
     values = {"tenant_id": tenant_id, "look": LOOK_TRIGGERS, "bound": LOOK_FIRINGS, "most": MOST}
-    return Query(FailingTrigger, sql.triggers, values)
+    return TypedQuery(FailingTrigger, sql.triggers, values)
 
 
-def pauses(tenant_id: UUID | None) -> Query[Pause]:
+def pauses(tenant_id: UUID | None) -> TypedQuery[Pause]:
     """The closed gates that concern a tenant, or (None) all."""
-    return Query(Pause, sql.pauses, {"tenant_id": tenant_id, "most": MOST})
+    return TypedQuery(Pause, sql.pauses, {"tenant_id": tenant_id, "most": MOST})
 
 
-def working_tenants() -> Query[WorkingTenant]:
+def working_tenants() -> TypedQuery[WorkingTenant]:
     """The tenants that have queued or running jobs."""
-    return Query(WorkingTenant, sql.shares)
+    return TypedQuery(WorkingTenant, sql.shares)
 
 
-def busiest(tenant_id: UUID | None, seconds: int, most: int) -> Query[BusyName]:
+def busiest(tenant_id: UUID | None, seconds: int, most: int) -> TypedQuery[BusyName]:
     """The definitions of a tenant, or (None) the tenants, whose jobs ended most often in the last `seconds`."""
     query = sql.busiest_tenants if tenant_id is None else sql.busiest_definitions
-    return Query(BusyName, query, {"tenant_id": tenant_id, "seconds": seconds, "most": most})
+    return TypedQuery(BusyName, query, {"tenant_id": tenant_id, "seconds": seconds, "most": most})

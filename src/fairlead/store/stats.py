@@ -8,7 +8,7 @@ import msgspec
 from msgspec.structs import replace
 
 from fairlead.db.sql import queries_beside
-from fairlead.db.tx import Query, Tx
+from fairlead.db.tx import Tx, TypedQuery
 from fairlead.model.job import JobStatus
 from fairlead.model.secrets.redact import Mask
 from fairlead.model.summary import FailureSummary, JobTimes, RunningJobSummary
@@ -36,9 +36,9 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True):
         return sum(number for status, number in self.by_status.items() if status.terminal)
 
 
-def counts(tenant_id: UUID | None) -> Query[Counts]:
+def counts(tenant_id: UUID | None) -> TypedQuery[Counts]:
     """One row with the numbers of jobs of a tenant, or (None) of all."""
-    return Query(Counts, sql.counts, {"tenant_id": tenant_id})
+    return TypedQuery(Counts, sql.counts, {"tenant_id": tenant_id})
 
 
 async def count_jobs(tx: Tx, *, tenant_id: UUID | None) -> Counts:

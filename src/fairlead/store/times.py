@@ -3,7 +3,7 @@
 from uuid import UUID
 
 from fairlead.db.sql import queries_beside
-from fairlead.db.tx import Query
+from fairlead.db.tx import TypedQuery
 from fairlead.model.summary import JobTimes
 
 sql = queries_beside(__file__)
@@ -16,7 +16,7 @@ def sample(
     look: int,
     most: int = 0,
     definition_id: UUID | None = None,
-) -> Query[JobTimes]:
+) -> TypedQuery[JobTimes]:
     """Times of all sampled attempts of the last `seconds`, then of the `most` slowest definitions.
 
     Each part of the sample has at most `look` jobs. The transaction must prefer indexes.
@@ -28,4 +28,4 @@ def sample(
         "look": look,
         "most": most,
     }
-    return Query(JobTimes, sql.sampled, values)
+    return TypedQuery(JobTimes, sql.sampled, values)

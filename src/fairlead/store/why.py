@@ -6,7 +6,7 @@ from uuid import UUID
 from msgspec.structs import replace
 
 from fairlead.db.sql import queries_beside
-from fairlead.db.tx import Query, Tx
+from fairlead.db.tx import Tx, TypedQuery
 from fairlead.model.why import (
     MOST_AHEAD,
     MOST_HOLDERS,
@@ -66,14 +66,14 @@ async def list_waits(tx: Tx, job_id: UUID) -> list[FunctionWait]:
     ]
 
 
-def workers(pairs: Sequence[tuple[str, UUID]]) -> Query[WorkerCounts]:
+def workers(pairs: Sequence[tuple[str, UUID]]) -> TypedQuery[WorkerCounts]:
     """How many workers serve each of these pairs of definition and tenant, in the same order."""
     values = {
         "definitions": [definition for definition, _ in pairs],
         "tenants": [str(tenant_id) for _, tenant_id in pairs],
         "seconds": SEEN_SECONDS,
     }
-    return Query(WorkerCounts, sql.workers, values)
+    return TypedQuery(WorkerCounts, sql.workers, values)
 
 
 async def count_workers(tx: Tx, pairs: Sequence[tuple[str, UUID]]) -> list[WorkerCounts]:
