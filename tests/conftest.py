@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, closing
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import argon2
 import httpcore2
@@ -19,6 +20,7 @@ from structlog.dev import ConsoleRenderer, plain_traceback
 from fairlead import Fairlead, Settings
 from fairlead.actions import passwords
 from fairlead.db import migrate, scratch
+from fairlead.db.answer_reader import Answers
 from fairlead.db.binaries import find_binaries
 from fairlead.db.database import Database
 from fairlead.db.embedded import EmbeddedPostgres
@@ -261,6 +263,19 @@ def new_database() -> None:
 @pytest.fixture
 def settings(database_url: str) -> Settings:
     return Settings(database_url=database_url)
+
+
+@pytest.fixture
+def round_trips(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The waits for answers of the database since the start of the test, by the names of psycopg's or our generators."""
+    names, read = list[str](), Answers.read
+
+    async def note(answers: Answers, steps: Any) -> Any:
+        names.append(steps.__qualname__)
+        return await read(answers, steps)
+
+    monkeypatch.setattr(Answers, "read", note)
+    return names
 
 
 @pytest.fixture

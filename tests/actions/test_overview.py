@@ -272,6 +272,16 @@ async def test_a_tenant_sees_no_name_of_another(tx: Tx) -> None:
     assert kinds(await of_tenant(tx)) == []
 
 
+async def test_the_overview_of_a_tenant_takes_few_round_trips(tx: Tx, round_trips: list[str]) -> None:
+    viewer = Principal("ada", Role.TENANT_ADMIN, await given.tenant_id(tx, TENANT))
+    round_trips.clear()
+
+    await overview.get_overview(tx, viewer)
+
+    # two groups of queries, the settings before the second one, and the tenant
+    assert (len(round_trips), round_trips.count("_run_pipeline")) == (4, 2)
+
+
 async def test_the_oldest_job_of_a_backlog_is_found_without_reading_the_others(tx: Tx) -> None:
     await given.backlog(tx, 5000)
     values = {"tenant_id": None, "most": store.MOST_BACKLOGS}

@@ -8,8 +8,16 @@ from typing import Any
 import httpx2
 import pytest
 
+from fairlead.errors import BodyTooLarge
 from fairlead.server import body_limits
-from fairlead.server.body_limits import PIECE_BYTES, SMALL_BYTES, STEP_BYTES, BodyTurns, count_values
+from fairlead.server.body_limits import (
+    PIECE_BYTES,
+    SMALL_BYTES,
+    STEP_BYTES,
+    BodyMemory,
+    BodyTurns,
+    count_values,
+)
 from fairlead.turns.owner import Owner
 from tests import given
 from tests.given import OTHER
@@ -294,3 +302,25 @@ async def test_a_large_value_anywhere_is_parsed_in_slices(
         )
     assert answer.status_code == 201
     assert max(parsed) < 10_000
+
+
+async def test_others_have_their_turns_while_the_values_of_a_body_are_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Without a slice to use up, between any two pieces of it."""
+    monkeypatch.setattr("fairlead.turns.loop_pauses.SLICE_SECONDS", 0)
+    monkeypatch.setattr(body_limits, "PARSED_BYTES", 2)
+    turns = 0
+
+    async def other() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    text = b"[" + b"1," * (5 * PIECE_BYTES) + b"1]"
+    beside = asyncio.create_task(other())
+    with pytest.raises(BodyTooLarge):  # it is estimated, and then counted
+        await BodyMemory(BodyTurns(1, 1.0)).take_values(text)
+    beside.cancel()
+    assert turns >= 2 * 10

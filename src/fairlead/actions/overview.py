@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import timedelta
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -17,6 +18,7 @@ from fairlead.model.finding import Finding
 from fairlead.model.overview import (
     MOST_NAMES,
     Facts,
+    FleetSummary,
     Overview,
     TenantShare,
     choose_shown,
@@ -54,12 +56,7 @@ async def get_overview(tx: Tx, principal: Principal, *, tenant: str | None = Non
         store.pauses(tenant_id),
         store.failing_triggers(tenant_id),
     )
-    shares: Sequence[TenantShare] = ()
-    checks: Sequence[Finding] = ()
-    fleet = None
-    if tenant_id is None:
-        working, [fleet] = await tx.all_of(store.working_tenants(), store.fleet(seconds=stale))
-        shares, checks = _find_shares(working), await list_stored(tx)
+    system = await _read_system(tx, stale) if tenant_id is None else _SystemFacts()
     await tx.prefer_indexes()
     workers, errors, [whole, *slowest] = await tx.all_of(
         why.workers([(backlog.definition, backlog.tenant_id) for backlog in backlogs]),
@@ -79,8 +76,8 @@ async def get_overview(tx: Tx, principal: Principal, *, tenant: str | None = Non
             silent_workers=silent_workers,
             triggers=triggers if Permission.READ_TRIGGERS in principal.permissions else (),
             pauses=pauses,
-            shares=shares,
-            checks=checks,
+            shares=system.shares,
+            checks=system.checks,
             errors=errors,
         )
     )
@@ -93,13 +90,26 @@ async def get_overview(tx: Tx, principal: Principal, *, tenant: str | None = Non
         problems=shown,
         problems_left_out=len(problems) - len(shown),
         counts=counts.by_status,
-        workers=fleet,
+        workers=system.fleet,
         wait_ms=whole.wait_ms,
         run_ms=whole.run_ms,
         slowest=slowest,
         busiest=busiest,
-        checks=list(checks),
+        checks=list(system.checks),
     )
+
+
+class _SystemFacts(NamedTuple):
+    """What only an overview of all tenants has."""
+
+    shares: Sequence[TenantShare] = ()
+    checks: Sequence[Finding] = ()
+    fleet: FleetSummary | None = None
+
+
+async def _read_system(tx: Tx, stale_seconds: float) -> _SystemFacts:
+    working, [fleet] = await tx.all_of(store.working_tenants(), store.fleet(stale_seconds))
+    return _SystemFacts(_find_shares(working), await list_stored(tx), fleet)
 
 
 def _find_shares(found: Sequence[store.WorkingTenant]) -> list[TenantShare]:

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mappin
 from contextlib import asynccontextmanager
 from functools import cache, cached_property, partial
 from itertools import count
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 import structlog
 from psycopg import AsyncConnection, AsyncTransaction, abc
@@ -89,8 +89,8 @@ class Connection(AsyncConnection[TupleRow]):
                 commands.append(self._build_send(name, text, types, dumped, formats))
                 ends.append(len(commands) - 1)
             results = await self._run_pipeline([commands])
-            for key, (name, at) in new.items():  # they stay prepared if a later statement fails
-                if at < len(results) and results[at].status == ExecStatus.COMMAND_OK:
+            for key, (name, number) in new.items():  # they stay prepared if a later statement fails
+                if number < len(results) and results[number].status == ExecStatus.COMMAND_OK:
                     self._names[key] = name
             self._check(_find_failed_or_last(results))
             return [self._load_dicts(results[end]) for end in ends]
@@ -194,7 +194,7 @@ class Connection(AsyncConnection[TupleRow]):
         return name
 
     def _choose_name(self, beside: int = 0) -> bytes | None:
-        """A name for a statement to prepare, beside so many that are about to be; None if no more may be prepared."""
+        """The name of the next statement to prepare; None if there are enough, with the `beside` that are prepared with it."""
         if self.prepare_threshold is None or len(self._names) + beside >= MOST_PREPARED:
             return None
         return b"fairlead_%d" % next(self._numbers)
@@ -267,16 +267,6 @@ class _TransactionBegun(AsyncTransaction):
         self.status = self.Status.ACTIVE
         self._push_savepoint()
         self.results = yield from _run_pipeline(self.pgconn, [self._commands])
-
-    async def __aenter__(self) -> Self:
-        try:
-            await super().__aenter__()
-        except BaseException:
-            if self.pgconn.pipeline_status != PipelineStatus.OFF:
-                # a late answer would be taken for the answer to the next statement
-                await self.connection.close()
-            raise
-        return self
 
 
 def _find_failed_or_last(results: Sequence[PGresult]) -> PGresult:

@@ -146,23 +146,17 @@ class Tx:
         cursor = await self.connection.execute(self._text(query), params)
         return await cursor.fetchall()
 
-    async def dicts(self, query: str, params: Params | None = None) -> list[dict[str, Any]]:
-        """Every row as a dict by column name."""
-        async with self.connection.cursor(row_factory=dict_row) as cursor:
-            await cursor.execute(self._text(query), params)
-            return await cursor.fetchall()
-
     async def all_of(self, *queries: TypedQuery[Any]) -> list[list[Any]]:
         """Every row of each query, in one round trip."""
         statements = [(self._text(query.text), query.params) for query in queries]
-        found = await self.connection.run_all(statements)
+        answers = await self.connection.run_all(statements)
         return [
             [convert_row(query.row, values) for values in rows]
-            for query, rows in zip(queries, found, strict=True)
+            for query, rows in zip(queries, answers, strict=True)
         ]
 
-    async def large_dicts(self, query: str, params: Params | None = None) -> list[dict[str, Any]]:
-        """`dicts` for rows with much JSON: each is read by itself, and other tasks run in between."""
+    async def dicts(self, query: str, params: Params | None = None) -> list[dict[str, Any]]:
+        """Every row as a dict by column name. Rows may have much JSON: other tasks run between two of them."""
         async with self.connection.cursor(row_factory=dict_row) as cursor:
             await cursor.execute(self._text(query), params)
             rows, pauses = list[dict[str, Any]](), LoopPauses()
@@ -275,10 +269,6 @@ class HeldTx(Tx):
     async def all_of(self, *queries: TypedQuery[Any]) -> list[list[Any]]:
         async with self._hold():
             return await super().all_of(*queries)
-
-    async def large_dicts(self, query: str, params: Params | None = None) -> list[dict[str, Any]]:
-        async with self._hold():
-            return await super().large_dicts(query, params)
 
     async def run_quick(self, query: str, params: Params) -> list[TupleRow]:
         if self._is_held:

@@ -36,7 +36,7 @@ async def fetch_page(
 
     `weighed` names the columns that can be large, `weighed_json` those of the type jsonb.
     """
-    found = await tx.large_dicts(
+    found = await tx.dicts(
         _bound_query(query, weighed, weighed_json),
         {**values, "limit": limit + 1, "page_most": MOST_PAGE_BYTES},
     )

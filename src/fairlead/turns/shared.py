@@ -102,7 +102,7 @@ class SharedTurns:
                 self._waiting[name] = requests  # behind the other owners
 
     def _find_next(self) -> str | None:
-        """The owner whose turn it is: it holds the least, and is the first of those in the queue. None if it may not take."""
+        """The owner that is next: of those that hold the least, the first in the queue. None if it must wait."""
         if not self._waiting:
             return None
         name = min(self._waiting, key=self._weigh)
