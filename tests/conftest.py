@@ -3,7 +3,8 @@
 import asyncio
 import gc
 import os
-from collections.abc import AsyncIterator, Iterator
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack, closing
 from functools import cache
 from pathlib import Path
@@ -265,17 +266,20 @@ def settings(database_url: str) -> Settings:
     return Settings(database_url=database_url)
 
 
+RoundTrips = Callable[[Tx], list[str]]
+
+
 @pytest.fixture
-def round_trips(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The waits for answers of the database since the start of the test, by the names of psycopg's or our generators."""
-    names, read = list[str](), Answers.read
+def round_trips(monkeypatch: pytest.MonkeyPatch) -> RoundTrips:
+    """Of the connection of a transaction: the waits for answers since the last call, by the names of their generators."""
+    names, read = defaultdict[Answers, list[str]](list), Answers.read
 
     async def note(answers: Answers, steps: Any) -> Any:
-        names.append(steps.__qualname__)
+        names[answers].append(steps.__qualname__)
         return await read(answers, steps)
 
     monkeypatch.setattr(Answers, "read", note)
-    return names
+    return lambda tx: names.pop(tx.connection._answers, [])
 
 
 @pytest.fixture

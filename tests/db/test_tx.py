@@ -14,6 +14,7 @@ from fairlead.errors import DatabaseBusy, DatabaseUnreachable
 from fairlead.model.job import JobStatus
 from tests import given
 from tests.acceptance.proxy import Proxy
+from tests.conftest import RoundTrips
 from tests.given import TENANT
 from tests.waiting import until
 
@@ -65,22 +66,22 @@ async def test_a_transaction_commits_at_its_end_and_rolls_back_on_an_exception(d
 
 @pytest.mark.postgres_only("a transaction of a distributed schema first holds the schema")
 async def test_a_transaction_begins_with_its_identity_in_one_round_trip(
-    db: Database, round_trips: list[str]
+    db: Database, round_trips: RoundTrips
 ) -> None:
     who = TransactionIdentity(SOMEBODY, "192.0.2.1")
-    async with db.transaction(who):
+    async with db.transaction(who) as tx:
         pass  # its statement is prepared
-    round_trips.clear()
+    round_trips(tx)
     async with db.transaction(who, snapshot=True) as tx:
         [(ip, tenant, isolation)] = await tx.values(
             "select current_setting('fairlead.ip'), current_setting('fairlead.tenant_id'), "
             "current_setting('transaction_isolation')"
         )
     assert (ip, tenant, isolation) == ("192.0.2.1", str(SOMEBODY), "repeatable read")
-    assert round_trips[:2] == ["_TransactionBegun._enter_gen", "BaseCursor._execute_gen"]
+    assert round_trips(tx)[:2] == ["_TransactionBegun._enter_gen", "BaseCursor._execute_gen"]
 
 
-async def test_queries_are_answered_together(db: Database, round_trips: list[str]) -> None:
+async def test_queries_are_answered_together(db: Database, round_trips: RoundTrips) -> None:
     two_rows = TypedQuery(Inner, "select n as a, %(b)s as b from generate_series(1, 2) n", {"b": "x"})
     no_rows = TypedQuery(Inner, "select 1 as a where false")
     broken = TypedQuery(Inner, "select 1 / %(zero)s as a", {"zero": 0})
@@ -94,9 +95,9 @@ async def test_queries_are_answered_together(db: Database, round_trips: list[str
                 [],
                 [Inner(1, "x"), Inner(2, "x")],
             ]
-        round_trips.clear()
+        round_trips(tx)
         await tx.all_of(two_rows, no_rows)
-        assert round_trips == ["_run_pipeline"]
+        assert round_trips(tx) == ["_run_pipeline"]
     assert await db.single(lambda tx: tx.values("select 1")) == [(1,)]
 
 
